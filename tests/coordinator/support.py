@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from coordinator.commands.codec import encode_entry
-from coordinator.commands.entries import Command, Entry, Listener, Open
+from coordinator.commands.entries import Command, Entry, Listener, Open, Tick
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import Session
+from coordinator.log.metadata_log import LogEntry, Session
 from coordinator.log_client import AgentIdentity, LogClient, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
@@ -76,6 +76,24 @@ class Agent:
     def incarnation(self):
         return self.log_client.incarnation()
 
+    def expire(self) -> None:
+        """Its first session is lost, if its entry is the log's first."""
+        self.cluster.expire(self.cluster.entries[0].session)
+
+    def lag(self, is_late: Callable[[LogEntry], bool]) -> asyncio.Event:
+        """From now on its replica gets these entries only when the event is set."""
+        tail, released = self.log.tail, asyncio.Event()
+
+        async def lagging(after: int):
+            async for batch in tail(after):
+                for entry in batch:
+                    if is_late(entry):
+                        await released.wait()
+                    yield [entry]
+
+        self.log.tail = lagging
+        return released
+
     async def ready(self, *, besides: object = None) -> int:
         """Wait until it serves, under another incarnation than `besides`."""
         async with asyncio.timeout(120):
@@ -96,10 +114,20 @@ async def running(*agents: Agent) -> AsyncIterator[list[asyncio.Task[None]]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Agent]:
+    """An agent that serves, alone on its log."""
+    agent = Agent(MemoryLogCluster())
+    async with running(agent):
+        await agent.ready()
+        yield agent
+
+
 class Writer:
     """Somebody else who writes entries, without an agent around."""
 
     def __init__(self, cluster: MemoryLogCluster) -> None:
+        self.cluster = cluster
         self.log = MemoryLog(cluster)
         self.session = Session(0, INCARNATION_NONE)
         self.n = 0
@@ -119,3 +147,12 @@ class Writer:
     async def write_bytes(self, payload: bytes) -> int:
         self.n += 1
         return await self.log.append(self.session, self.n, payload)
+
+
+async def writer_of(ticks: int = 0) -> Writer:
+    """A writer of a log of its own, open, that has written so many ticks."""
+    writer = Writer(MemoryLogCluster())
+    await writer.open()
+    for _ in range(ticks):
+        await writer.write(Tick())
+    return writer

@@ -8,14 +8,13 @@ from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError
 from coordinator.log_client import Applied, NotDoneError, ReplicaStoppedError
-from tests.coordinator.support import Agent, Writer, now_s, running
+from tests.coordinator.support import Agent, now_s, running, serving, writer_of
 from tests.kit.faults import lost
 
 pytestmark = pytest.mark.schedules(5)
 
 
 async def test_agents_get_node_ids_and_incarnations_of_their_own() -> None:
-    agents = [Agent(MemoryLogCluster(), "alone")]
     cluster = MemoryLogCluster()
     agents = [Agent(cluster, name) for name in ("a", "b", "c")]
     async with running(*agents):
@@ -122,9 +121,8 @@ async def test_leaving_before_there_is_a_session_ends() -> None:
 
 @pytest.mark.promise("P13")
 async def test_run_ends_when_the_log_cannot_be_followed() -> None:
-    cluster = MemoryLogCluster()
-    agent, writer = Agent(cluster), Writer(cluster)
-    await writer.open()
+    writer = await writer_of()
+    agent = Agent(writer.cluster)
     async with running(agent) as (ended,):
         await agent.ready()
         await writer.write_bytes(b"?")
@@ -137,9 +135,7 @@ async def test_run_ends_when_the_log_cannot_be_followed() -> None:
 
 
 async def test_barrier_fails_at_its_deadline_when_the_log_is_away() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.before["head"] = lost()
         started_s = now_s()
         with pytest.raises(LogUnavailableError):
@@ -148,9 +144,7 @@ async def test_barrier_fails_at_its_deadline_when_the_log_is_away() -> None:
 
 
 async def test_stats_tell_what_happened() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         await agent.log_client.propose(Tick())
         await agent.log_client.barrier()
         stats = agent.log_client.stats

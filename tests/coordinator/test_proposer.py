@@ -20,16 +20,14 @@ from coordinator.commands.job_commands import (
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.log.metadata_log import LogRefusedError
 from coordinator.log_client import LogUnavailableError, NotDoneError
-from tests.coordinator.support import SETTINGS, Agent, Writer, now_s, running
+from tests.coordinator.support import SETTINGS, Agent, Writer, now_s, running, serving
 from tests.kit.faults import lost
 
 pytestmark = pytest.mark.schedules(5)
 
 
 async def test_outcome_is_that_of_the_command() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         created = agent.log_client.propose(CreateTopic("t", 1, ()))
         again = agent.log_client.propose(CreateTopic("t", 1, ()))
         assert isinstance(await created, TopicCreated)
@@ -37,44 +35,34 @@ async def test_outcome_is_that_of_the_command() -> None:
 
 
 async def test_commands_that_wait_share_an_entry_in_the_order_of_the_calls() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         names = [f"t{number}" for number in range(100)]
         futures = [agent.log_client.propose(CreateTopic(name, 1, ())) for name in names]
         await asyncio.gather(*futures)
         assert [topic.name for topic in agent.machine.topics] == names
-        assert len(cluster.entries) <= 1 + 2
+        assert len(agent.cluster.entries) <= 1 + 2
 
 
 async def test_entries_are_never_larger_than_an_entry_may_be() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(20))
         futures = [
             agent.log_client.propose(CreateTopic(f"t{number}", 1, configs)) for number in range(20)
         ]
         await asyncio.gather(*futures)
-        assert max(len(entry.payload) for entry in cluster.entries) <= ENTRY_BYTES_MAX
-        assert len(cluster.entries) < 12
+        assert max(len(entry.payload) for entry in agent.cluster.entries) <= ENTRY_BYTES_MAX
+        assert len(agent.cluster.entries) < 12
 
 
 async def test_command_that_fits_no_entry_is_not_done() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         configs = tuple((f"config.{number:02}", "x" * 1000) for number in range(80))
         with pytest.raises(NotDoneError, match="does not fit"):
             await agent.log_client.propose(CreateTopic("t", 1, configs))
 
 
 async def test_command_that_the_codec_cannot_write_is_not_done() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         configs = (("config", "x" * 40_000),)
         with pytest.raises(NotDoneError, match="cannot be written"):
             await agent.log_client.propose(CreateTopic("t", 1, configs))
@@ -91,9 +79,7 @@ async def test_a_command_is_encoded_once() -> None:
     counting = declared._replace(layout=declared.layout._replace(put=put))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DECLARATIONS, CreateTopic, counting)
-        agent = Agent(MemoryLogCluster())
-        async with running(agent):
-            await agent.ready()
+        async with serving() as agent:
             agent.log.before["append"] = lost(2)
             futures = [agent.log_client.propose(CreateTopic(name, 1, ())) for name in "ab"]
             await asyncio.gather(*futures)
@@ -103,9 +89,7 @@ async def test_a_command_is_encoded_once() -> None:
 
 @pytest.mark.promise("P3")
 async def test_append_without_answer_is_repeated_unchanged_before_anything_else() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.before["append"] = lost(2)
         first = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
@@ -142,41 +126,34 @@ async def test_append_that_the_log_refuses_is_repeated_unchanged_before_anything
 
 
 async def test_append_whose_answer_was_lost_happens_once() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.after["append"] = lost(3)
         outcome = await agent.log_client.propose(CreateTopic("one", 1, ()))
         assert isinstance(outcome, TopicCreated)
         assert isinstance(await agent.log_client.propose(Tick()), Done)
-        assert [entry.n for entry in cluster.entries] == [0, 1, 2]
+        assert [entry.n for entry in agent.cluster.entries] == [0, 1, 2]
 
 
 async def test_entry_that_was_in_when_the_session_was_lost_has_its_outcome() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.after["append"] = lost(1)
         future = agent.log_client.propose(CreateTopic("one", 1, ()))
-        while len(cluster.entries) < 2:
+        while len(agent.cluster.entries) < 2:
             await asyncio.sleep(0)
-        cluster.expire(cluster.entries[0].session)
+        agent.expire()
         assert isinstance(await future, TopicCreated)
         assert await agent.ready(besides=first) > first
 
 
 async def test_entry_that_was_not_in_when_the_session_was_lost_never_will_be() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before["append"] = lost(1)
         future = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
         waiting = agent.log_client.propose(CreateTopic("two", 1, ()))
-        cluster.expire(cluster.entries[0].session)
+        agent.expire()
         for not_done in (future, waiting):
             with pytest.raises(NotDoneError):
                 await not_done
@@ -188,14 +165,12 @@ async def test_entry_that_was_not_in_when_the_session_was_lost_never_will_be() -
 
 @pytest.mark.promise("P3")
 async def test_new_incarnation_waits_until_the_old_one_is_settled() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before["append"] = lost()
         future = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
-        cluster.expire(cluster.entries[0].session)
+        agent.expire()
         await asyncio.sleep(30)
         # Reads say that the session is gone, but what became of the append is not known.
         assert agent.incarnation() is None
@@ -209,11 +184,9 @@ async def test_new_incarnation_waits_until_the_old_one_is_settled() -> None:
 
 @pytest.mark.promise("P3")
 async def test_command_for_another_incarnation_is_not_done() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
-        cluster.expire(cluster.entries[0].session)
+    async with serving() as agent:
+        first = agent.incarnation()
+        agent.expire()
         second = await agent.ready(besides=first)
         with pytest.raises(NotDoneError, match="is over"):
             await agent.log_client.propose(Tick(), first)
@@ -232,10 +205,7 @@ async def test_command_without_a_session_is_not_done() -> None:
 
 
 async def test_command_that_waits_when_the_session_lapses_is_not_done() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.before["append"] = lost(1)
         sent = agent.log_client.propose(CreateTopic("sent", 1, ()))
         await asyncio.sleep(0.05)
@@ -249,18 +219,14 @@ async def test_command_that_waits_when_the_session_lapses_is_not_done() -> None:
 
 
 async def test_abandoned_command_is_carried_out() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log_client.propose(CreateTopic("t", 1, ())).cancel()
         await agent.log_client.propose(Tick())
         assert agent.machine.topics.by_name("t") is not None
 
 
 async def test_command_in_doubt_when_the_agent_ends_is_told_as_unknown() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.before["append"] = lost()
         sent = agent.log_client.propose(Tick())
         await asyncio.sleep(0.05)
@@ -272,12 +238,9 @@ async def test_command_in_doubt_when_the_agent_ends_is_told_as_unknown() -> None
 
 
 async def test_idle_agent_writes_its_clock_every_minute() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         await asyncio.sleep(181)
-        entries = [decode_entry(entry.payload) for entry in cluster.entries[1:]]
+        entries = [decode_entry(entry.payload) for entry in agent.cluster.entries[1:]]
         assert [entry.commands for entry in entries] == [(Tick(),)] * 3
         assert [entry.clock_ms for entry in entries] == sorted({e.clock_ms for e in entries})
 
@@ -287,9 +250,7 @@ async def test_commands_beyond_the_bound_are_not_done_and_there_is_room_again(
 ) -> None:
     monkeypatch.setattr("coordinator.proposer.COMMANDS_WAITING_MAX", 3)
 
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         futures = [agent.log_client.propose(Tick()) for _ in range(5)]
         results = await asyncio.gather(*futures, return_exceptions=True)
         assert results[:3] == [Done()] * 3
@@ -315,23 +276,14 @@ async def test_agents_share_the_pace_of_the_log() -> None:
 async def test_entry_that_was_in_is_not_called_undone_while_the_replica_lags() -> None:
     cluster = MemoryLogCluster()
     agent = Agent(cluster)
-    tail, released = agent.log.tail, asyncio.Event()
-
-    async def lagging(after: int):
-        async for batch in tail(after):
-            for entry in batch:
-                if entry.n:
-                    await released.wait()
-                yield [entry]
-
-    agent.log.tail = lagging
+    released = agent.lag(lambda entry: entry.n > 0)
     async with running(agent):
         await agent.ready()
         agent.log.after["append"] = lost(1)
         future = agent.log_client.propose(CreateTopic("one", 1, ()))
         while len(cluster.entries) < 2:
             await asyncio.sleep(0)
-        cluster.expire(cluster.entries[0].session)
+        agent.expire()
         await asyncio.sleep(3)
         assert agent.incarnation() is None
         assert not future.done()
@@ -340,9 +292,7 @@ async def test_entry_that_was_in_is_not_called_undone_while_the_replica_lags() -
 
 
 async def test_command_that_waits_behind_one_in_doubt_is_refused_at_the_deadline() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.before["*"] = lost()
         sent = agent.log_client.propose(CreateTopic("sent", 1, ()))
         await asyncio.sleep(0.05)
@@ -362,7 +312,7 @@ async def test_entry_in_doubt_stays_unknown_when_nobody_knows_how_far_its_sessio
         in_doubt = agent.log_client.propose(CreateTopic("one", 1, ()))
         await asyncio.sleep(0.05)
         waiting = agent.log_client.propose(CreateTopic("two", 1, ()))
-        cluster.expire(cluster.entries[0].session)
+        agent.expire()
         await cutter.open()
         await asyncio.sleep(0.05)
         await cutter.log.publish(cutter.session, b"", older=cutter.session.incarnation)
@@ -381,16 +331,7 @@ async def test_entry_that_was_answered_is_not_called_undone_though_nobody_knows_
     cluster = MemoryLogCluster(sessions_kept=0)
     agent, cutter = Agent(cluster), Writer(cluster)
     await cutter.open()
-    tail, released = agent.log.tail, asyncio.Event()
-
-    async def lagging(after: int):
-        async for batch in tail(after):
-            for entry in batch:
-                if entry.n:
-                    await released.wait()
-                yield [entry]
-
-    agent.log.tail = lagging
+    released = agent.lag(lambda entry: entry.n > 0)
     async with running(agent):
         await agent.ready()
         answered = agent.log_client.propose(CreateTopic("one", 1, ()))

@@ -12,7 +12,7 @@ from coordinator.log.metadata_log import LogEntry, LogHoleError, LogUnavailableE
 from coordinator.machine.machine import Machine
 from coordinator.replica import Applied, Replica, ReplicaStoppedError
 from coordinator.stats import LogClientStats
-from tests.coordinator.support import Writer
+from tests.coordinator.support import Writer, writer_of
 
 pytestmark = pytest.mark.schedules(5)
 
@@ -24,6 +24,16 @@ def replica_on(log: MemoryLog) -> Replica:
     return Replica(log, Machine(), LogClientStats())
 
 
+async def numbers_of(log: MemoryLog) -> list[int]:
+    """Of the entries that a replica applies, up to the end."""
+    replica = replica_on(log)
+    numbers: list[int] = []
+    replica.on_applied(lambda applied: numbers.append(applied.entry.n))
+    tasks.append(asyncio.ensure_future(replica.run()))
+    await replica.wait_for(await log.head())
+    return numbers
+
+
 async def run_until_stopped(replica: Replica) -> str:
     async with asyncio.timeout(60):
         with pytest.raises(ReplicaStoppedError) as stopped:
@@ -32,11 +42,9 @@ async def run_until_stopped(replica: Replica) -> str:
 
 
 async def test_entries_are_applied_once_and_in_order() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
+    writer = await writer_of()
     positions = [await writer.write(Tick()) for _ in range(250)]
-    replica = replica_on(MemoryLog(cluster))
+    replica = replica_on(MemoryLog(writer.cluster))
     seen: list[Applied] = []
     replica.on_applied(seen.append)
     tasks.append(asyncio.ensure_future(replica.run()))
@@ -48,12 +56,10 @@ async def test_entries_are_applied_once_and_in_order() -> None:
 
 
 async def test_waiting_for_a_position_ends_when_it_is_applied() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    replica = replica_on(MemoryLog(cluster))
+    writer = await writer_of()
+    replica = replica_on(MemoryLog(writer.cluster))
     tasks.append(asyncio.ensure_future(replica.run()))
-    next_one = cluster.head() + 1
+    next_one = writer.cluster.head() + 1
     waiting = replica.wait_for(next_one)
     await asyncio.sleep(1)
     assert not waiting.done()
@@ -73,29 +79,17 @@ class _Broken(MemoryLog):
 
 
 async def test_tail_that_breaks_off_goes_on_where_it_was() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    for _ in range(40):
-        await writer.write(Tick())
-    replica = replica_on(_Broken(cluster))
-    numbers: list[int] = []
-    replica.on_applied(lambda applied: numbers.append(applied.entry.n))
-    tasks.append(asyncio.ensure_future(replica.run()))
-    await replica.wait_for(cluster.head())
-
-    assert numbers == list(range(41))
+    writer = await writer_of(ticks=40)
+    assert await numbers_of(_Broken(writer.cluster)) == list(range(41))
 
 
 @pytest.mark.promise("P13")
 async def test_entry_that_cannot_be_decoded_stops_the_replica_and_is_not_skipped() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
+    writer = await writer_of()
     good = await writer.write(Tick())
     await writer.write_bytes(b"of a later version")
     await writer.write(CreateTopic("t", 1, ()))
-    replica = replica_on(MemoryLog(cluster))
+    replica = replica_on(MemoryLog(writer.cluster))
     assert "cannot be decoded" in await run_until_stopped(replica)
     assert replica.machine.position == good
     assert replica.machine.topics.by_name("t") is None
@@ -114,12 +108,8 @@ async def test_entry_that_makes_apply_raise_stops_the_replica(
 
     monkeypatch.setattr(Machine, "apply", raising)
 
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    for _ in range(3):
-        await writer.write(Tick())
-    replica = replica_on(MemoryLog(cluster))
+    writer = await writer_of(ticks=3)
+    replica = replica_on(MemoryLog(writer.cluster))
     seen: list[Applied] = []
     replica.on_applied(seen.append)
     assert "cannot be applied" in await run_until_stopped(replica)
@@ -136,11 +126,9 @@ async def test_entry_under_another_incarnation_than_its_session_stops_the_replic
 
 
 async def test_entry_under_another_number_than_it_says_stops_the_replica() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
+    writer = await writer_of()
     await writer.write_bytes(encode_entry(Entry(writer.session.incarnation, 2, 1, (Tick(),))))
-    assert "says number 2" in await run_until_stopped(replica_on(MemoryLog(cluster)))
+    assert "says number 2" in await run_until_stopped(replica_on(MemoryLog(writer.cluster)))
 
 
 class _Leaky(MemoryLog):
@@ -164,28 +152,15 @@ class _Leaky(MemoryLog):
 
 @pytest.mark.parametrize("adapter_notices", [True, False])
 async def test_hole_in_the_tail_is_read_again(adapter_notices: bool) -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    for _ in range(9):
-        await writer.write(Tick())
-    replica = replica_on(_Leaky(cluster, times=1, adapter_notices=adapter_notices))
-    numbers: list[int] = []
-    replica.on_applied(lambda applied: numbers.append(applied.entry.n))
-    tasks.append(asyncio.ensure_future(replica.run()))
-    await replica.wait_for(cluster.head())
-
-    assert numbers == list(range(10))
+    writer = await writer_of(ticks=9)
+    leaky = _Leaky(writer.cluster, times=1, adapter_notices=adapter_notices)
+    assert await numbers_of(leaky) == list(range(10))
 
 
 @pytest.mark.parametrize("adapter_notices", [True, False])
 async def test_hole_that_stays_stops_the_replica(adapter_notices: bool) -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    for _ in range(9):
-        await writer.write(Tick())
-    replica = replica_on(_Leaky(cluster, times=9, adapter_notices=adapter_notices))
+    writer = await writer_of(ticks=9)
+    replica = replica_on(_Leaky(writer.cluster, times=9, adapter_notices=adapter_notices))
     assert "missing" in await run_until_stopped(replica)
 
 

@@ -8,22 +8,15 @@ from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.log.metadata_log import LAST_UNKNOWN
 from coordinator.log_client import LogClientSettings, NotDoneError, ReplacedError
-from tests.coordinator.support import Agent, Writer, now_s, running
+from tests.coordinator.support import Agent, Writer, now_s, running, serving, writer_of
 from tests.kit.faults import lost, slow
 
 pytestmark = pytest.mark.schedules(5)
 
 
-def own_session(cluster: MemoryLogCluster) -> int:
-    return cluster.entries[0].session
-
-
 @pytest.mark.promise("P5")
 async def test_session_is_proven_from_the_sending_of_the_renewal_not_its_answer() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        await agent.ready()
+    async with serving() as agent:
         agent.log.after["keep_alive"] = slow(1.5)
         while not agent.log.called("keep_alive"):
             await asyncio.sleep(0.001)
@@ -72,19 +65,16 @@ async def test_no_agent_can_be_declared_dead_while_it_believes_to_live() -> None
 
 
 async def test_lapse_is_told_at_the_deadline() -> None:
-    agent = Agent(MemoryLogCluster())
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before["keep_alive"] = lost()
         await asyncio.sleep(7)
         assert agent.incarnations == [first, None]
 
 
 async def test_lapsed_session_that_still_lives_goes_on_after_a_barrier() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.clocks.boot_skew_ms += 8_000  # As after a suspension that the lease survived.
         assert agent.incarnation() is None
         heads = len(agent.log.called("head"))
@@ -95,12 +85,10 @@ async def test_lapsed_session_that_still_lives_goes_on_after_a_barrier() -> None
 
 @pytest.mark.promise("P5")
 async def test_loss_is_noticed_by_the_compare_of_an_append() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before = {"keep_alive": lost(1), "read_session": lost(1)}
-        cluster.expire(own_session(cluster))
+        agent.expire()
         with pytest.raises(NotDoneError):
             await agent.log_client.propose(Tick())
         assert agent.incarnation() is None
@@ -110,25 +98,21 @@ async def test_loss_is_noticed_by_the_compare_of_an_append() -> None:
 
 @pytest.mark.promise("P5")
 async def test_loss_is_noticed_by_the_periodic_read() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before["keep_alive"] = lost()
         expired_s = now_s()
-        cluster.expire(own_session(cluster))
+        agent.expire()
         while agent.incarnation() == first:
             await asyncio.sleep(0.01)
         assert now_s() - expired_s < 2.1
 
 
 async def test_loss_is_noticed_by_the_renewal() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before["read_session"] = lost()
-        cluster.expire(own_session(cluster))
+        agent.expire()
         await asyncio.sleep(4)
         assert agent.incarnation() not in (None, first)
 
@@ -149,17 +133,15 @@ async def test_wall_clock_that_jumps_ends_nothing() -> None:
 
 @pytest.mark.promise("P12")
 async def test_agent_does_not_serve_before_a_barrier_taken_after_it_got_its_session() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    agent = Agent(cluster)
+    writer = await writer_of()
+    agent = Agent(writer.cluster)
     agent.log.after["open"] = slow(1)
     async with running(agent):
         while not agent.log.called("open"):
             await asyncio.sleep(0.001)
         agent.log.before["head"] = lost()
         await asyncio.sleep(4)
-        assert agent.machine.position == cluster.head()
+        assert agent.machine.position == agent.cluster.head()
         assert agent.incarnation() is None
         agent.log.before.clear()
         await agent.ready()
@@ -167,23 +149,12 @@ async def test_agent_does_not_serve_before_a_barrier_taken_after_it_got_its_sess
 
 @pytest.mark.promise("P12")
 async def test_agent_does_not_serve_before_it_has_applied_what_the_barrier_found() -> None:
-    cluster = MemoryLogCluster()
-    writer = Writer(cluster)
-    await writer.open()
-    agent = Agent(cluster)
+    writer = await writer_of()
+    agent = Agent(writer.cluster)
     agent.log.before["head"] = lost()
-    tail, released = agent.log.tail, asyncio.Event()
-
-    async def lagging(after: int):
-        async for batch in tail(after):
-            for entry in batch:
-                if entry.session == writer.session.id and entry.n:
-                    await released.wait()
-                yield [entry]
-
-    agent.log.tail = lagging
+    released = agent.lag(lambda entry: entry.session == writer.session.id and entry.n > 0)
     async with running(agent):
-        while len(cluster.entries) < 2:
+        while len(agent.cluster.entries) < 2:
             await asyncio.sleep(0.001)
         await writer.write(CreateTopic("t", 1, ()))
         agent.log.before.clear()
@@ -196,10 +167,8 @@ async def test_agent_does_not_serve_before_it_has_applied_what_the_barrier_found
 
 
 async def test_agent_recovers_by_itself_when_the_log_was_away() -> None:
-    cluster = MemoryLogCluster()
-    agent = Agent(cluster)
-    async with running(agent):
-        first = await agent.ready()
+    async with serving() as agent:
+        first = agent.incarnation()
         agent.log.before["*"] = lost()
         await asyncio.sleep(60)
         assert agent.incarnation() is None

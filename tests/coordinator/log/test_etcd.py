@@ -28,7 +28,7 @@ from tests.parts.servers import EtcdServer
 
 NO_LOGIN = EtcdOptions()
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.real_loop]
 
 
 def gateway(server: EtcdServer, path: str, body: dict[str, object], token: str = "") -> dict:
@@ -161,7 +161,6 @@ def test_keys_are_those_of_the_design(etcd: EtcdServer) -> None:
     assert len(newest) == 3
 
 
-@pytest.mark.real_loop
 async def test_compaction_by_others_strands_no_reader(etcd: EtcdServer) -> None:
     async with log_on(*etcd.endpoints, prefix=etcd.new_prefix()) as log:
         session = await opened(log)
@@ -178,7 +177,6 @@ async def test_compaction_by_others_strands_no_reader(etcd: EtcdServer) -> None:
             assert (await take(reading, 1))[0].n == 702
 
 
-@pytest.mark.real_loop
 async def test_compaction_at_the_newest_revision_strands_no_reader(etcd: EtcdServer) -> None:
     async with log_on(*etcd.endpoints, prefix=etcd.new_prefix()) as log:
         session = await opened(log)
@@ -192,7 +190,6 @@ async def test_compaction_at_the_newest_revision_strands_no_reader(etcd: EtcdSer
             assert [entry.n for entry in await following] == [2]
 
 
-@pytest.mark.real_loop
 async def test_call_goes_to_the_next_endpoint_when_one_does_not_answer(etcd: EtcdServer) -> None:
     async with Proxy(etcd.port) as silent:
         silent.freeze()
@@ -208,7 +205,6 @@ async def test_call_goes_to_the_next_endpoint_when_one_does_not_answer(etcd: Etc
             assert loop.time() - started_s < 1
 
 
-@pytest.mark.real_loop
 async def test_call_without_any_answer_ends_by_its_deadline(etcd: EtcdServer) -> None:
     async with Proxy(etcd.port) as silent:
         silent.freeze()
@@ -222,7 +218,6 @@ async def test_call_without_any_answer_ends_by_its_deadline(etcd: EtcdServer) ->
             await log.head()
 
 
-@pytest.mark.real_loop
 async def test_append_whose_answer_was_lost_is_in_once(etcd: EtcdServer) -> None:
     prefix = etcd.new_prefix()
     async with (
@@ -242,7 +237,6 @@ async def test_append_whose_answer_was_lost_is_in_once(etcd: EtcdServer) -> None
             assert [entry.n for entry in await take(reading, 2)] == [0, 1]
 
 
-@pytest.mark.real_loop
 async def test_tail_on_a_member_that_falls_silent_is_given_up(etcd: EtcdServer) -> None:
     prefix = etcd.new_prefix()
     async with (
@@ -264,7 +258,6 @@ async def test_tail_on_a_member_that_falls_silent_is_given_up(etcd: EtcdServer) 
             assert [entry.n for entry in await take(reading, 1)] == [1]
 
 
-@pytest.mark.real_loop
 async def test_quiet_log_does_not_look_like_a_silent_member(etcd: EtcdServer) -> None:
     async with (
         log_on(*etcd.endpoints, prefix=etcd.new_prefix()) as log,
@@ -277,7 +270,6 @@ async def test_quiet_log_does_not_look_like_a_silent_member(etcd: EtcdServer) ->
         assert len(await following) == 1
 
 
-@pytest.mark.real_loop
 async def test_log_goes_on_after_etcd_was_restarted(own_etcd: EtcdServer) -> None:
     async with log_on(*own_etcd.endpoints) as log:
         session = await opened(log)
@@ -295,7 +287,6 @@ async def test_log_goes_on_after_etcd_was_restarted(own_etcd: EtcdServer) -> Non
             assert [entry.n for entry in await take(reading, 1)] == [1]
 
 
-@pytest.mark.real_loop
 async def test_etcd_that_forgot_what_was_read_was_replaced(
     own_etcd: EtcdServer, tmp_path: Path
 ) -> None:
@@ -310,7 +301,6 @@ async def test_etcd_that_forgot_what_was_read_was_replaced(
                 await take(reading, 1)
 
 
-@pytest.mark.real_loop
 async def test_entry_deleted_by_others_is_a_hole(etcd: EtcdServer) -> None:
     prefix = etcd.new_prefix()
     async with log_on(*etcd.endpoints, prefix=prefix) as log:
@@ -324,7 +314,6 @@ async def test_entry_deleted_by_others_is_a_hole(etcd: EtcdServer) -> None:
                 await take(reading, 5)
 
 
-@pytest.mark.real_loop
 async def test_endpoints_of_two_clusters_are_refused(
     etcd: EtcdServer, own_etcd: EtcdServer
 ) -> None:
@@ -344,7 +333,6 @@ def enable_login(server: EtcdServer) -> None:
     gateway(server, "auth/enable", {})
 
 
-@pytest.mark.real_loop
 async def test_login_is_renewed_when_the_token_is_no_longer_valid(own_etcd: EtcdServer) -> None:
     enable_login(own_etcd)
 
@@ -369,7 +357,6 @@ async def test_login_is_renewed_when_the_token_is_no_longer_valid(own_etcd: Etcd
         (EtcdOptions(user="root", password="wrong"), "authentication failed"),
     ],
 )
-@pytest.mark.real_loop
 async def test_login_that_is_not_accepted_is_refused(
     own_etcd: EtcdServer, options: EtcdOptions, sentence: str
 ) -> None:
@@ -380,7 +367,6 @@ async def test_login_that_is_not_accepted_is_refused(
             await log.head()
 
 
-@pytest.mark.real_loop
 async def test_user_for_an_etcd_without_login_is_no_obstacle(etcd: EtcdServer) -> None:
     user = EtcdOptions(user="root", password="secret")
     prefix = etcd.new_prefix()

@@ -25,7 +25,7 @@ from protocol.types import POSITION_ZERO, Position, revision_of
 from tests.coordinator.log.test_etcd import gateway, take
 from tests.parts.servers import EtcdServer
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.real_loop]
 
 
 class Client(EtcdClient):
@@ -105,7 +105,6 @@ async def cut(log: EtcdLog, session: Session, through: int) -> int:
     return await log.cut(session, Position(through))
 
 
-@pytest.mark.real_loop
 async def test_keys_of_a_cut_log_are_those_of_the_design(etcd: EtcdServer) -> None:
     async with Logs(etcd) as logs:
         log, _ = logs.connect()
@@ -127,7 +126,6 @@ async def test_keys_of_a_cut_log_are_those_of_the_design(etcd: EtcdServer) -> No
         }
 
 
-@pytest.mark.real_loop
 async def test_history_goes_up_to_where_the_cut_before_ended(etcd: EtcdServer) -> None:
     async with Logs(etcd) as logs:
         log, client = logs.connect()
@@ -150,7 +148,6 @@ async def test_history_goes_up_to_where_the_cut_before_ended(etcd: EtcdServer) -
         assert await readable(ended)
 
 
-@pytest.mark.real_loop
 async def test_history_is_left_alone_where_that_is_the_setting(etcd: EtcdServer) -> None:
     async with Logs(etcd, compact=False) as logs:
         log, client = logs.connect()
@@ -163,7 +160,6 @@ async def test_history_is_left_alone_where_that_is_the_setting(etcd: EtcdServer)
         assert (await client.range(for_ever)).kvs
 
 
-@pytest.mark.real_loop
 async def test_whoever_is_catching_up_goes_on_through_a_cut(etcd: EtcdServer) -> None:
     async with Logs(etcd) as logs:
         (log, _), (other, _) = logs.connect(), logs.connect()
@@ -178,7 +174,6 @@ async def test_whoever_is_catching_up_goes_on_through_a_cut(etcd: EtcdServer) ->
             assert [entry.n for entry in entries] == list(range(1201))
 
 
-@pytest.mark.real_loop
 async def test_whoever_is_catching_up_is_told_when_others_compact_behind_a_cut(
     etcd: EtcdServer,
 ) -> None:
@@ -195,7 +190,6 @@ async def test_whoever_is_catching_up_is_told_when_others_compact_behind_a_cut(
                 await take(batches, 1201)
 
 
-@pytest.mark.real_loop
 async def test_compaction_by_others_in_the_middle_of_a_cut_only_makes_it_come_again(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +251,7 @@ class Story:
 
 @pytest.mark.promise("P14")
 @pytest.mark.parametrize("effect", ["before", "after"])
-def test_cut_that_breaks_off_at_any_call_is_finished_by_another_holder(
+async def test_cut_that_breaks_off_at_any_call_is_finished_by_another_holder(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch, effect: str
 ) -> None:
     monkeypatch.setattr("coordinator.log.etcd_cut.CUT_ENTRIES_MAX", 2)
@@ -278,16 +272,13 @@ def test_cut_that_breaks_off_at_any_call_is_finished_by_another_holder(
             await story.check()
             return False
 
-    async def scenario() -> None:
-        at = 0
-        while await broke_off(at):
-            at += 1
-        assert at > 20
-
-    asyncio.run(scenario())
+    at = 0
+    while await broke_off(at):
+        at += 1
+    assert at > 20
 
 
-def test_what_comes_late_of_a_holder_changes_nothing(
+async def test_what_comes_late_of_a_holder_changes_nothing(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.log.etcd_cut.CUT_ENTRIES_MAX", 2)
@@ -312,11 +303,10 @@ def test_what_comes_late_of_a_holder_changes_nothing(
                 await story.heir_log.cut(story.heir, newer)
             assert await logs.entries() == [(story.heir.id, 5)]
 
-    asyncio.run(scenario(holder_lives=True))
-    asyncio.run(scenario(holder_lives=False))
+    await scenario(holder_lives=True)
+    await scenario(holder_lives=False)
 
 
-@pytest.mark.real_loop
 async def test_session_that_ends_in_the_middle_of_its_cut_ends_the_cut(
     etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,29 +333,26 @@ async def test_session_that_ends_in_the_middle_of_its_cut_ends_the_cut(
 
 
 @pytest.mark.promise("P14")
-def test_session_that_ends_while_it_publishes_publishes_nothing(etcd: EtcdServer) -> None:
+async def test_session_that_ends_while_it_publishes_publishes_nothing(etcd: EtcdServer) -> None:
     """Between the look at what is published and the put the holder may be over."""
 
-    async def scenario() -> None:
-        async with Logs(etcd) as logs:
-            (log, client), (other, _) = logs.connect(), logs.connect()
-            session = await opened(log)
-            await log.publish(session, b"before", older=session.incarnation)
-            newer = await append(log, session, 1)
-            txn = client.txn
+    async with Logs(etcd) as logs:
+        (log, client), (other, _) = logs.connect(), logs.connect()
+        session = await opened(log)
+        await log.publish(session, b"before", older=session.incarnation)
+        newer = await append(log, session, 1)
+        txn = client.txn
 
-            async def ending(request: pb.TxnRequest) -> pb.TxnResponse:
-                response = await txn(request)
-                await other.revoke(session.id)
-                return response
+        async def ending(request: pb.TxnRequest) -> pb.TxnResponse:
+            response = await txn(request)
+            await other.revoke(session.id)
+            return response
 
-            client.txn = ending
-            with pytest.raises(SessionLostError) as lost:
-                await log.publish(session, b"after", older=newer)
-            assert lost.value.last == 1
-            assert await other.snapshots() == b"before"
-
-    asyncio.run(scenario())
+        client.txn = ending
+        with pytest.raises(SessionLostError) as lost:
+            await log.publish(session, b"after", older=newer)
+        assert lost.value.last == 1
+        assert await other.snapshots() == b"before"
 
 
 @pytest.fixture
@@ -377,44 +364,40 @@ def small_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
     server.stop()
 
 
-def test_full_database_is_told_clearly_and_what_was_in_doubt_is_in_once_after_it(
+async def test_full_database_is_told_clearly_and_what_was_in_doubt_is_in_once_after_it(
     small_etcd: EtcdServer,
 ) -> None:
     async def fill(client: EtcdClient) -> None:
         for _ in range(100):
             await client.txn(pb.TxnRequest(success=[put(b"/somebody's", bytes(256 * 1024))]))
 
-    async def scenario() -> None:
-        async with Logs(small_etcd) as logs:
-            log, client = logs.connect()
-            assert await log.identify(b"me") == b"me"
-            session = await opened(log)
-            await append(log, session, 1, 2)
-            with pytest.raises(LogRefusedError, match="alarm disarm"):
-                await fill(client)
-            with pytest.raises(LogRefusedError, match="alarm disarm"):
-                await log.append(session, 3, b"3")
-            # Sessions go on, the log can be read, and an agent that starts finds its log.
-            await log.keep_alive(session.id)
-            assert (await log.read_session(session.id)).alive
-            assert await log.identify(b"me") == b"me"
-            async with aclosing(log.tail(POSITION_ZERO)) as batches:
-                assert [each.n for each in await take(batches, 3)] == [0, 1, 2]
+    async with Logs(small_etcd) as logs:
+        log, client = logs.connect()
+        assert await log.identify(b"me") == b"me"
+        session = await opened(log)
+        await append(log, session, 1, 2)
+        with pytest.raises(LogRefusedError, match="alarm disarm"):
+            await fill(client)
+        with pytest.raises(LogRefusedError, match="alarm disarm"):
+            await log.append(session, 3, b"3")
+        # Sessions go on, the log can be read, and an agent that starts finds its log.
+        await log.keep_alive(session.id)
+        assert (await log.read_session(session.id)).alive
+        assert await log.identify(b"me") == b"me"
+        async with aclosing(log.tail(POSITION_ZERO)) as batches:
+            assert [each.n for each in await take(batches, 3)] == [0, 1, 2]
 
-            # What the documentation tells the operator to do.
-            now = (await client.range(pb.RangeRequest(key=logs.keys.head))).header.revision
-            gateway(small_etcd, "kv/compaction", {"revision": str(now), "physical": True})
-            gateway(small_etcd, "maintenance/defragment", {})
-            (alarm,) = gateway(small_etcd, "maintenance/alarm", {"action": "GET"})["alarms"]
-            gateway(small_etcd, "maintenance/alarm", {"action": "DEACTIVATE", **alarm})
-            place = await log.append(session, 3, b"3")
-            assert await log.append(session, 3, b"3") == place
-            assert await cut(log, session, place) == 4
-
-    asyncio.run(scenario())
+        # What the documentation tells the operator to do.
+        now = (await client.range(pb.RangeRequest(key=logs.keys.head))).header.revision
+        gateway(small_etcd, "kv/compaction", {"revision": str(now), "physical": True})
+        gateway(small_etcd, "maintenance/defragment", {})
+        (alarm,) = gateway(small_etcd, "maintenance/alarm", {"action": "GET"})["alarms"]
+        gateway(small_etcd, "maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+        place = await log.append(session, 3, b"3")
+        assert await log.append(session, 3, b"3") == place
+        assert await cut(log, session, place) == 4
 
 
-@pytest.mark.real_loop
 async def test_log_of_many_times_the_databases_size_goes_through_it(small_etcd: EtcdServer) -> None:
     async with Logs(small_etcd) as logs:
         log, client = logs.connect()

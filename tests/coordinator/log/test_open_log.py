@@ -1,6 +1,5 @@
 """The `log` setting: which adapter it names, and mistakes in it."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,11 @@ def test_options_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         open_log("etcd://one", NONE, "a/b")
 
 
-def test_sqlite_url_names_the_file(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        log = open_log(f"sqlite://{tmp_path}/log.db", NONE, "c")
-        await log.head()
-        await log.aclose()
-
-    asyncio.run(scenario())
+@pytest.mark.real_loop
+async def test_sqlite_url_names_the_file(tmp_path: Path) -> None:
+    log = open_log(f"sqlite://{tmp_path}/log.db", NONE, "c")
+    await log.head()
+    await log.aclose()
     assert (tmp_path / "log.db").exists()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -37,9 +38,9 @@ tasks: list[asyncio.Task[None]] = []
 class World:
     """A log with somebody who writes it and makes snapshots, a store, and what was published."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
         self.cluster = MemoryLogCluster()
-        self.store = MemoryStore()
+        self.store = store or MemoryStore()
         self.snapshots = SnapshotStore(self.store, IDENTITY)
         self.writer = Writer(self.cluster)
         self.published: list[LoadableSnapshot] = []
@@ -47,10 +48,11 @@ class World:
         """Replays everything from the beginning."""
         self.running: dict[Replica, asyncio.Task[None]] = {}
 
-    async def begin(self) -> None:
+    async def begin(self) -> Self:
         await self.writer.open()
         tasks.append(asyncio.ensure_future(self.whole.run()))
         await self.writer.write(ClaimJobs((JobKind.SNAPSHOT,)))
+        return self
 
     async def topic(self, name: str) -> None:
         await self.writer.write(CreateTopic(name, 1, ()))
@@ -75,13 +77,14 @@ class World:
             await self.writer.log.cut(self.writer.session, older)
         return named
 
-    async def two_snapshots(self) -> None:
+    async def two_snapshots(self) -> Self:
         await self.begin()
         await self.topic("first")
         await self.snapshot()
         await self.topic("second")
         await self.snapshot()
         await self.topic("third")
+        return self
 
     def replica(self, log: MetadataLog | None = None) -> Replica:
         log = log or MemoryLog(self.cluster)
@@ -107,8 +110,7 @@ class World:
 
 
 async def test_a_replica_begins_with_the_newest_snapshot_and_goes_on_with_the_log() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     replica = world.replica()
     seen: list[Position] = []
     replica.on_applied(lambda applied: seen.append(applied.position))
@@ -122,15 +124,13 @@ async def test_a_replica_begins_with_the_newest_snapshot_and_goes_on_with_the_lo
 
 
 async def test_without_any_snapshot_a_replica_begins_at_the_beginning() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     await world.topic("first")
     await world.caught_up(world.replica())
 
 
 async def test_the_older_snapshot_is_taken_when_the_newest_is_missing_or_damaged() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     newest, older = world.published
     part = part_key(newest.position, 0)
     data = bytearray(await world.store.get(part))
@@ -145,8 +145,7 @@ async def test_the_older_snapshot_is_taken_when_the_newest_is_missing_or_damaged
 
 
 async def test_a_snapshot_of_another_digest_than_the_log_says_is_not_taken() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     newest, older = world.published
     world.cluster.published = encode_published([newest._replace(digest=bytes(16)), older])
     replica = await world.caught_up(world.replica())
@@ -154,8 +153,7 @@ async def test_a_snapshot_of_another_digest_than_the_log_says_is_not_taken() -> 
 
 
 async def test_with_no_snapshot_left_and_the_log_cut_a_replica_stops_and_says_why() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     await world.store.delete([each.key for each in world.published])
     replica = world.replica()
     reason = await world.stopped(replica)
@@ -166,8 +164,7 @@ async def test_with_no_snapshot_left_and_the_log_cut_a_replica_stops_and_says_wh
 
 
 async def test_with_no_snapshot_left_a_log_that_is_whole_is_replayed() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     named = await world.snapshot()
     await world.topic("later")
     await world.store.delete([named.key])
@@ -175,15 +172,13 @@ async def test_with_no_snapshot_left_a_log_that_is_whole_is_replayed() -> None:
 
 
 async def test_a_list_of_snapshots_of_a_newer_version_stops_a_replica_if_the_log_is_cut() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     world.cluster.published = b'{"version": 2, "snapshots": []}'
     assert "of format 2" in await world.stopped(world.replica())
 
 
 async def test_a_snapshot_from_before_the_cut_leads_nowhere() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     stale = await world.snapshot()
     await world.topic("second")
     await world.snapshot()
@@ -208,10 +203,7 @@ class _Away(MemoryStore):
 
 @pytest.mark.promise("P16")
 async def test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken() -> None:
-    world = World()
-    world.store = _Away()
-    world.snapshots = SnapshotStore(world.store, IDENTITY)
-    await world.two_snapshots()
+    world = await World(_Away()).two_snapshots()
     world.store.until_s = now_s() + 100
     replica = world.replica()
     tasks.append(asyncio.ensure_future(replica.run()))
@@ -235,8 +227,7 @@ def overtaken(cluster: MemoryLogCluster, happens) -> FaultyLog:
 
 
 async def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
 
     async def two_more() -> None:
         await world.snapshot()
@@ -248,8 +239,7 @@ async def test_a_cut_that_overtakes_a_start_makes_it_load_anew() -> None:
 
 
 async def test_a_cut_that_overtakes_a_start_without_snapshots_makes_it_load_one() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
 
     async def two() -> None:
         await world.snapshot()
@@ -261,8 +251,7 @@ async def test_a_cut_that_overtakes_a_start_without_snapshots_makes_it_load_one(
 
 
 async def test_a_cut_that_overtakes_a_replica_that_has_started_stops_it() -> None:
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     log, goes_on = FaultyLog(MemoryLog(world.cluster)), asyncio.Event()
 
     async def break_off(_batch: object) -> None:
@@ -289,8 +278,7 @@ async def test_a_hole_behind_the_snapshot_is_noticed() -> None:
             async for batch in super().tail(after):
                 yield batch[1:]
 
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     assert "missing" in await world.stopped(world.replica(Leaky(world.cluster)))
 
 
@@ -301,8 +289,7 @@ async def test_a_missing_open_behind_the_snapshot_is_noticed() -> None:
                 if kept := [entry for entry in batch if entry.n > 0]:
                     yield kept
 
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     late = Writer(world.cluster)
     await late.open("late")
     await late.write(Tick())
@@ -335,8 +322,7 @@ async def test_an_entry_of_a_session_that_nobody_opened_is_still_a_hole() -> Non
             async for batch in super().tail(after):
                 yield [LogEntry(Position(after + 1), 99, batch[0].n, batch[0].payload)]
 
-    world = World()
-    await world.two_snapshots()
+    world = await World().two_snapshots()
     assert "missing" in await world.stopped(world.replica(Forged(world.cluster)))
 
 
@@ -374,8 +360,7 @@ def test_what_lies_on_a_disk_alone_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P13")
 async def test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stops() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     place = Position(await world.writer.write(BeginSnapshot()))
     replica = await world.caught_up(world.replica())
     begun = replica.machine.snapshots.begun
@@ -394,8 +379,7 @@ async def test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stop
 
 
 async def test_a_snapshot_of_a_position_that_is_not_the_begun_one_says_nothing_of_digests() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     replica = await world.caught_up(world.replica())
     place = Position(await world.writer.write(BeginSnapshot()))
     await world.writer.write(PublishSnapshot(Position(place - 1), bytes(16), "k"))
@@ -407,8 +391,7 @@ async def test_a_snapshot_of_a_position_that_is_not_the_begun_one_says_nothing_o
 
 
 async def test_bytes_of_the_log_are_counted_from_the_older_published_snapshot() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     replica = await world.caught_up(world.replica())
 
     def bytes_after(place: Position) -> int:
@@ -445,8 +428,7 @@ def digests_of(agent: Agent) -> dict[int, bytes]:
 
 
 async def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() -> None:
-    world = World()
-    await world.begin()
+    world = await World().begin()
     old = Agent(world.cluster, "old")
     replayed = digests_of(old)
     async with running(old):
@@ -473,10 +455,7 @@ async def test_an_agent_that_starts_from_a_snapshot_is_like_one_that_replayed() 
 @pytest.mark.promise("P12")
 async def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
     """Nobody is sent to it before, and no lease runs out while it loads."""
-    world = World()
-    world.store = _Away()
-    world.snapshots = SnapshotStore(world.store, IDENTITY)
-    await world.two_snapshots()
+    world = await World(_Away()).two_snapshots()
     world.store.until_s = now_s() + 50
     agent = Agent(world.cluster, "young", snapshots=world.snapshots)
     opened: list[int] = []
@@ -486,14 +465,7 @@ async def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
         )
     )
     head = world.cluster.head()
-    tail, caught_up = agent.log.tail, asyncio.Event()
-
-    async def lagging(after: int):
-        await caught_up.wait()
-        async for batch in tail(after):
-            yield batch
-
-    agent.log.tail = lagging
+    caught_up = agent.lag(lambda entry: True)
     async with running(agent):
         await asyncio.sleep(40)
         assert not agent.log.called("grant")
@@ -509,10 +481,7 @@ async def test_an_agent_joins_only_when_it_has_loaded_and_caught_up() -> None:
 
 
 async def test_an_agent_that_still_loads_can_leave() -> None:
-    world = World()
-    world.store = _Away()
-    world.snapshots = SnapshotStore(world.store, IDENTITY)
-    await world.two_snapshots()
+    world = await World(_Away()).two_snapshots()
     world.store.until_s = now_s() + 1000
     agent = Agent(world.cluster, "young", snapshots=world.snapshots)
     async with running(agent) as (ended,):
