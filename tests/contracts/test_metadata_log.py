@@ -1,15 +1,12 @@
 """The contract of MetadataLog, run against every adapter."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from coordinator.log.etcd import EtcdLog
-from coordinator.log.etcd_client import Endpoint, EtcdClient
-from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import (
     LogEntry,
     LogReplacedError,
@@ -19,48 +16,17 @@ from coordinator.log.metadata_log import (
     SessionLostError,
     SessionState,
 )
-from coordinator.log.sqlite import SqliteLog
 from protocol.types import Position
+from tests.contracts.logs import ADAPTERS, Connect, connection, connections, connects
 
 TTL_MS = 30_000
 SHORT_TTL_MS = 2_000
-Connect = Callable[[], MetadataLog]
+pytestmark = pytest.mark.real_loop
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("etcd", marks=pytest.mark.integration)])
+@pytest.fixture(params=ADAPTERS)
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
-    """Makes connections to one new log; the embedded one has a single connection."""
-    if request.param == "memory":
-        cluster = MemoryLogCluster()
-        return lambda: MemoryLog(cluster)
-    if request.param == "sqlite":
-        made: list[SqliteLog] = []
-
-        def only() -> MetadataLog:
-            if not made:
-                made.append(SqliteLog(tmp_path / "log" / "frazil.sqlite"))
-            return made[0]
-
-        return only
-    etcd = request.getfixturevalue("etcd")
-    prefix = etcd.new_prefix()
-    endpoints = [Endpoint.parse(each) for each in etcd.endpoints]
-    return lambda: EtcdLog(EtcdClient(endpoints), prefix=prefix, cluster="c")
-
-
-def play(connect: Connect, scenario: Callable[..., Awaitable[None]], *, logs: int = 1) -> None:
-    """Run `scenario` with so many connections to the same log."""
-
-    async def main() -> None:
-        made = [connect() for _ in range(logs)]
-        try:
-            async with asyncio.timeout(30):
-                await scenario(*made)
-        finally:
-            for log in made:
-                await log.aclose()
-
-    asyncio.run(main())
+    return connects(request, tmp_path)
 
 
 async def read(log: MetadataLog, count: int, *, after: int = 0) -> list[LogEntry]:
@@ -78,36 +44,30 @@ async def opened(log: MetadataLog, payload: bytes = b"open") -> Session:
     return await log.open(await log.grant(TTL_MS), payload)
 
 
-def test_identity_is_written_once_and_then_told(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_identity_is_written_once_and_then_told(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         assert await log.identify(b"one") == b"one"
         assert await other.identify(b"two") == b"one"
         assert await log.identify(b"one") == b"one"
 
-    play(connect, scenario, logs=2)
 
-
-def test_head_of_an_empty_log_is_zero(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_head_of_an_empty_log_is_zero(connect: Connect) -> None:
+    async with connection(connect) as log:
         assert await log.head() == 0
         await log.grant(TTL_MS)
         assert await log.head() == 0
 
-    play(connect, scenario)
 
-
-def test_incarnation_is_the_position_of_the_open(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_incarnation_is_the_position_of_the_open(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         assert session.incarnation == await log.head()
         (entry,) = await read(log, 1)
         assert entry == LogEntry(Position(session.incarnation), session.id, 0, b"open")
 
-    play(connect, scenario)
 
-
-def test_positions_grow_and_head_is_the_newest(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_positions_grow_and_head_is_the_newest(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         session = await opened(log)
         positions = [Position(session.incarnation)]
         for n in range(1, 5):
@@ -115,11 +75,9 @@ def test_positions_grow_and_head_is_the_newest(connect: Connect) -> None:
             assert await other.head() == positions[-1]
         assert positions == sorted(set(positions))
 
-    play(connect, scenario, logs=2)
 
-
-def test_append_repeated_is_in_once(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_append_repeated_is_in_once(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         first = await log.append(session, 1, b"one")
         assert await log.append(session, 1, b"one") == first
@@ -133,22 +91,18 @@ def test_append_repeated_is_in_once(connect: Connect) -> None:
         ]
         assert await log.head() == second
 
-    play(connect, scenario)
 
-
-def test_append_sent_twice_at_once_is_in_once(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_append_sent_twice_at_once_is_in_once(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         session = await opened(log)
         one, two = await asyncio.gather(
             log.append(session, 1, b"x"), other.append(session, 1, b"x")
         )
         assert one == two == await log.head()
 
-    play(connect, scenario, logs=2)
 
-
-def test_open_repeated_begins_one_incarnation(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_open_repeated_begins_one_incarnation(connect: Connect) -> None:
+    async with connection(connect) as log:
         lease = await log.grant(TTL_MS)
         session = await log.open(lease, b"open")
         assert await log.open(lease, b"open") == session
@@ -156,21 +110,17 @@ def test_open_repeated_begins_one_incarnation(connect: Connect) -> None:
         assert await log.open(lease, b"open") == session
         assert [entry.n for entry in await read(log, 2)] == [0, 1]
 
-    play(connect, scenario)
 
-
-def test_large_entry_comes_back_whole(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_large_entry_comes_back_whole(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         payload = bytes(range(256)) * 256
         await log.append(session, 1, payload)
         assert (await read(log, 2))[1].payload == payload
 
-    play(connect, scenario)
 
-
-def test_append_under_a_revoked_session_tells_the_final_last(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_append_under_a_revoked_session_tells_the_final_last(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         session = await opened(log)
         await log.append(session, 1, b"x")
         await other.revoke(session.id)
@@ -181,11 +131,9 @@ def test_append_under_a_revoked_session_tells_the_final_last(connect: Connect) -
         assert await other.read_session(session.id) == SessionState(alive=False, last=1)
         assert await log.head() == head
 
-    play(connect, scenario, logs=2)
 
-
-def test_append_that_is_in_tells_so_after_the_session_is_gone(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_append_that_is_in_tells_so_after_the_session_is_gone(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         await log.append(session, 1, b"x")
         await log.revoke(session.id)
@@ -193,11 +141,9 @@ def test_append_that_is_in_tells_so_after_the_session_is_gone(connect: Connect) 
             await log.append(session, 1, b"x")
         assert lost.value.last == 1
 
-    play(connect, scenario)
 
-
-def test_revoked_session_does_not_come_back(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_revoked_session_does_not_come_back(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         await log.revoke(session.id)
         await log.revoke(session.id)
@@ -208,11 +154,9 @@ def test_revoked_session_does_not_come_back(connect: Connect) -> None:
             await log.open(session.id, b"open")
         assert lost.value.last == 0
 
-    play(connect, scenario)
 
-
-def test_session_that_was_never_opened_is_lost_without_entries(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_session_that_was_never_opened_is_lost_without_entries(connect: Connect) -> None:
+    async with connection(connect) as log:
         lease = await log.grant(TTL_MS)
         assert (await log.read_session(lease)).last == -1
         await log.revoke(lease)
@@ -222,18 +166,14 @@ def test_session_that_was_never_opened_is_lost_without_entries(connect: Connect)
         assert await log.read_session(lease) == SessionState(alive=False, last=-1)
         assert await log.head() == 0
 
-    play(connect, scenario)
 
-
-def test_session_that_nobody_was_granted_is_not_alive(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_session_that_nobody_was_granted_is_not_alive(connect: Connect) -> None:
+    async with connection(connect) as log:
         assert await log.read_session(7_777_777) == SessionState(alive=False, last=-1)
 
-    play(connect, scenario)
 
-
-def test_session_lives_as_long_as_it_is_renewed(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_session_lives_as_long_as_it_is_renewed(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         kept = await log.open(await log.grant(SHORT_TTL_MS), b"kept")
         left = await log.open(await log.grant(SHORT_TTL_MS), b"left")
         loop = asyncio.get_running_loop()
@@ -247,11 +187,10 @@ def test_session_lives_as_long_as_it_is_renewed(connect: Connect) -> None:
             await log.append(left, 1, b"x")
         await log.append(kept, 1, b"x")
 
-    play(connect, scenario, logs=2)
 
+async def test_tail_gives_all_entries_of_all_sessions_in_order(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
 
-def test_tail_gives_all_entries_of_all_sessions_in_order(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
         async def write(log: MetadataLog, count: int) -> list[Position]:
             session = await opened(log)
             return [Position(session.incarnation)] + [
@@ -264,11 +203,9 @@ def test_tail_gives_all_entries_of_all_sessions_in_order(connect: Connect) -> No
         assert all(entry.payload == b"%d" % entry.n for entry in entries if entry.n)
         assert entries == await read(other, 1000)
 
-    play(connect, scenario, logs=2)
 
-
-def test_tail_from_the_middle_gives_what_comes_after(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_tail_from_the_middle_gives_what_comes_after(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         one, two = await opened(log), await opened(other)
         for n in range(1, 20):
             await log.append(one, n, b"one")
@@ -280,11 +217,9 @@ def test_tail_from_the_middle_gives_what_comes_after(connect: Connect) -> None:
             assert await read(other, 40 - middle, after=after) == entries[middle + 1 :]
         assert entries[-1].position == late.incarnation
 
-    play(connect, scenario, logs=2)
 
-
-def test_tail_follows_what_is_appended_later(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_tail_follows_what_is_appended_later(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         reading = asyncio.ensure_future(read(other, 12))
         await asyncio.sleep(0.05)
         one = await opened(log)
@@ -299,32 +234,26 @@ def test_tail_follows_what_is_appended_later(connect: Connect) -> None:
             (session.id, n) for session in (one, two) for n in range(6)
         ]
 
-    play(connect, scenario, logs=2)
 
-
-def test_tail_at_the_end_waits(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_tail_at_the_end_waits(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await read(log, 1, after=session.incarnation)
 
-    play(connect, scenario)
 
-
-def test_reading_a_session_does_not_change_the_log(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_reading_a_session_does_not_change_the_log(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         head = await log.head()
         await log.read_session(session.id)
         await log.keep_alive(session.id)
         assert await log.head() == head
 
-    play(connect, scenario)
 
-
-def test_closing_ends_open_tails(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_closing_ends_open_tails(connect: Connect) -> None:
+    async with connection(connect) as log:
         reading = asyncio.ensure_future(read(log, 1))
         await asyncio.sleep(0.1)
         await log.aclose()
@@ -334,14 +263,12 @@ def test_closing_ends_open_tails(connect: Connect) -> None:
             await log.head()
         await log.aclose()
 
-    play(connect, scenario)
 
-
-def test_a_tail_from_beyond_the_head_finds_that_the_log_was_replaced(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_a_tail_from_beyond_the_head_finds_that_the_log_was_replaced(
+    connect: Connect,
+) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         beyond = Position(session.incarnation + 1000)
         with pytest.raises(LogReplacedError, match="before"):
             await read(log, 1, after=beyond)
-
-    play(connect, scenario)

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.log.etcd import EtcdLog
-from coordinator.log.etcd_client import Endpoint, EtcdClient
-from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     LogCutError,
@@ -20,44 +17,17 @@ from coordinator.log.metadata_log import (
     SessionLostError,
     SessionState,
 )
-from coordinator.log.sqlite import SqliteLog
 from protocol.types import POSITION_ZERO, Position
+from tests.contracts.logs import ADAPTERS, Connect, connection, connections, connects
 
 TTL_MS = 60_000
 SESSIONS_KEPT = 3
-Connect = Callable[[], MetadataLog]
+pytestmark = pytest.mark.real_loop
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("etcd", marks=pytest.mark.integration)])
+@pytest.fixture(params=ADAPTERS)
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
-    """Makes connections to one new log that keeps the numbers of few sessions that are gone."""
-    if request.param == "memory":
-        cluster = MemoryLogCluster(sessions_kept=SESSIONS_KEPT)
-        return lambda: MemoryLog(cluster)
-    if request.param == "sqlite":
-        only = SqliteLog(tmp_path / "frazil.sqlite", sessions_kept=SESSIONS_KEPT)
-        return lambda: only
-    etcd = request.getfixturevalue("etcd")
-    prefix = etcd.new_prefix()
-    endpoints = [Endpoint.parse(each) for each in etcd.endpoints]
-    return lambda: EtcdLog(
-        EtcdClient(endpoints), prefix=prefix, cluster="c", sessions_kept=SESSIONS_KEPT
-    )
-
-
-def play(connect: Connect, scenario: Callable[..., Awaitable[None]], *, logs: int = 1) -> None:
-    """Run `scenario` with so many connections to the same log."""
-
-    async def main() -> None:
-        made = [connect() for _ in range(logs)]
-        try:
-            async with asyncio.timeout(60):
-                await scenario(*made)
-        finally:
-            for log in made:
-                await log.aclose()
-
-    asyncio.run(main())
+    return connects(request, tmp_path, sessions_kept=SESSIONS_KEPT)
 
 
 @asynccontextmanager
@@ -94,8 +64,8 @@ async def cut(log: MetadataLog, session: Session, through: int) -> int:
     return await log.cut(session, Position(through))
 
 
-def test_nothing_is_published_until_somebody_does(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_nothing_is_published_until_somebody_does(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         assert await log.snapshots() == b""
         session = await opened(log)
         await log.publish(session, b"one", older=POSITION_ZERO)
@@ -104,11 +74,9 @@ def test_nothing_is_published_until_somebody_does(connect: Connect) -> None:
         await log.publish(session, b"one\ntwo", older=Position(session.incarnation))
         assert await other.snapshots() == b"one\ntwo"
 
-    play(connect, scenario, logs=2)
 
-
-def test_publication_under_a_lost_session_is_refused(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_publication_under_a_lost_session_is_refused(connect: Connect) -> None:
+    async with connection(connect) as log:
         holder, other = await opened(log), await opened(log)
         await log.publish(holder, b"one", older=POSITION_ZERO)
         await log.revoke(holder.id)
@@ -117,11 +85,9 @@ def test_publication_under_a_lost_session_is_refused(connect: Connect) -> None:
         assert lost.value.last == 0
         assert await log.snapshots() == b"one"
 
-    play(connect, scenario)
 
-
-def test_publication_that_was_overtaken_changes_nothing(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_publication_that_was_overtaken_changes_nothing(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         before, after = await opened(log), await opened(other)
         one, two = await written(log, before, 1, 2)
         await other.publish(after, b"newer", older=two)
@@ -129,11 +95,9 @@ def test_publication_that_was_overtaken_changes_nothing(connect: Connect) -> Non
         assert await log.snapshots() == b"newer"
         assert await other.cut(after, two) == 4
 
-    play(connect, scenario, logs=2)
 
-
-def test_what_lies_behind_the_cut_is_whole(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_what_lies_behind_the_cut_is_whole(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         one, two = await opened(log), await opened(other)
         places = []
         for n in range(1, 20):
@@ -146,11 +110,9 @@ def test_what_lies_behind_the_cut_is_whole(connect: Connect) -> None:
             entries = await read(other, 37 - after, after=places[after])
             assert [entry.position for entry in entries] == places[after + 1 :]
 
-    play(connect, scenario, logs=2)
 
-
-def test_tail_from_before_the_cut_says_so(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_tail_from_before_the_cut_says_so(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         session = await opened(log)
         places = await written(log, session, 1, 2, 3)
         await cut(log, session, places[1])
@@ -159,11 +121,9 @@ def test_tail_from_before_the_cut_says_so(connect: Connect) -> None:
                 await read(other, 1, after=after)
             assert error.value.cut == places[1]
 
-    play(connect, scenario, logs=2)
 
-
-def test_no_cut_goes_beyond_the_older_snapshot(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_no_cut_goes_beyond_the_older_snapshot(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         one, two = await written(log, session, 1, 2)
         with pytest.raises(LogRefusedError):
@@ -173,11 +133,9 @@ def test_no_cut_goes_beyond_the_older_snapshot(connect: Connect) -> None:
             await log.cut(session, two)
         assert len(await read(log, 3, after=0)) == 3
 
-    play(connect, scenario)
 
-
-def test_cut_repeated_or_late_deletes_nothing_more(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_cut_repeated_or_late_deletes_nothing_more(connect: Connect) -> None:
+    async with connection(connect) as log:
         session = await opened(log)
         one, two, three = await written(log, session, 1, 2, 3)
         assert await cut(log, session, two) == 3
@@ -187,11 +145,9 @@ def test_cut_repeated_or_late_deletes_nothing_more(connect: Connect) -> None:
         with pytest.raises(LogCutError):
             await read(log, 1, after=one)
 
-    play(connect, scenario)
 
-
-def test_cut_under_a_lost_session_deletes_nothing(connect: Connect) -> None:
-    async def scenario(log: MetadataLog) -> None:
+async def test_cut_under_a_lost_session_deletes_nothing(connect: Connect) -> None:
+    async with connection(connect) as log:
         holder, other = await opened(log), await opened(log)
         await written(log, holder, 1)
         (place,) = await written(log, other, 1)
@@ -202,11 +158,9 @@ def test_cut_under_a_lost_session_deletes_nothing(connect: Connect) -> None:
         assert lost.value.last == 1
         assert len(await read(log, 4, after=0)) == 4
 
-    play(connect, scenario)
 
-
-def test_cut_takes_as_many_slices_as_it_needs(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_cut_takes_as_many_slices_as_it_needs(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         one, two = await opened(log), await opened(other)
 
         async def write(log: MetadataLog, session: Session, count: int) -> Position:
@@ -218,11 +172,9 @@ def test_cut_takes_as_many_slices_as_it_needs(connect: Connect) -> None:
         assert await cut(log, one, last) == 1200 + 61
         assert [entry.n for entry in await read(other, 1, after=last)] == [1200]
 
-    play(connect, scenario, logs=2)
 
-
-def test_who_follows_the_log_does_not_notice_a_cut(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_who_follows_the_log_does_not_notice_a_cut(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         session = await opened(log)
         places = await written(log, session, *range(1, 301))
         async with tailing(other, 0) as take:
@@ -234,13 +186,11 @@ def test_who_follows_the_log_does_not_notice_a_cut(connect: Connect) -> None:
             await written(log, session, 320)
             assert [entry.n for entry in await take(20)] == list(range(301, 321))
 
-    play(connect, scenario, logs=2)
 
-
-def test_who_catches_up_during_a_cut_misses_nothing_without_hearing_of_it(
+async def test_who_catches_up_during_a_cut_misses_nothing_without_hearing_of_it(
     connect: Connect,
 ) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+    async with connections(connect, 2) as (log, other):
         session = await opened(log)
         places = await written(log, session, *range(1, 1300))
         async with tailing(other, 0) as take:
@@ -254,11 +204,9 @@ def test_who_catches_up_during_a_cut_misses_nothing_without_hearing_of_it(
             assert numbers == list(range(len(numbers)))
             assert await cutting == 1299
 
-    play(connect, scenario, logs=2)
 
-
-def test_append_repeated_after_it_was_cut_is_in_once(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_append_repeated_after_it_was_cut_is_in_once(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         session, cutter = await opened(log), await opened(other)
         await written(log, session, 1)
         (place,) = await written(other, cutter, 1)
@@ -269,11 +217,9 @@ def test_append_repeated_after_it_was_cut_is_in_once(connect: Connect) -> None:
         await written(log, session, 2)
         assert [entry.n for entry in await read(other, 1, after=place)] == [2]
 
-    play(connect, scenario, logs=2)
 
-
-def test_session_that_was_idle_for_long_goes_on_where_it_was(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_session_that_was_idle_for_long_goes_on_where_it_was(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         idle, busy = await opened(log), await opened(other)
         await written(log, idle, 1)
         places = await written(other, busy, *range(1, 10))
@@ -286,11 +232,9 @@ def test_session_that_was_idle_for_long_goes_on_where_it_was(connect: Connect) -
         await log.revoke(idle.id)
         assert await other.read_session(idle.id) == SessionState(alive=False, last=2)
 
-    play(connect, scenario, logs=2)
 
-
-def test_who_comes_back_after_the_cut_finds_how_far_it_had_got(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_who_comes_back_after_the_cut_finds_how_far_it_had_got(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         away, cutter = await opened(log), await opened(other)
         await written(log, away, 1, 2)
         await other.revoke(away.id)
@@ -302,11 +246,9 @@ def test_who_comes_back_after_the_cut_finds_how_far_it_had_got(connect: Connect)
             assert lost.value.last == 2
         assert await log.read_session(away.id) == SessionState(alive=False, last=2)
 
-    play(connect, scenario, logs=2)
 
-
-def test_of_a_session_gone_for_long_nobody_says_that_nothing_was_in(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_of_a_session_gone_for_long_nobody_says_that_nothing_was_in(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         cutter = await opened(other)
         gone = []
         for _ in range(SESSIONS_KEPT + 2):
@@ -332,11 +274,9 @@ def test_of_a_session_gone_for_long_nobody_says_that_nothing_was_in(connect: Con
         assert await other.read_session(cutter.id) == SessionState(alive=True, last=1)
         assert (await log.open(unopened, b"open")).incarnation > place
 
-    play(connect, scenario, logs=2)
 
-
-def test_session_whose_entries_are_not_all_cut_is_not_forgotten(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_session_whose_entries_are_not_all_cut_is_not_forgotten(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         cutter = await opened(other)
         (place,) = await written(other, cutter, 1)
         gone = [await opened(log) for _ in range(SESSIONS_KEPT + 2)]
@@ -345,12 +285,10 @@ def test_session_whose_entries_are_not_all_cut_is_not_forgotten(connect: Connect
         await cut(other, cutter, place)
         assert [(await log.read_session(each.id)).last for each in gone] == [0] * len(gone)
 
-    play(connect, scenario, logs=2)
-
 
 @pytest.mark.parametrize("turns", [1, 3, 10, 30])
-def test_cut_that_broke_off_is_finished_by_the_next(connect: Connect, turns: int) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_cut_that_broke_off_is_finished_by_the_next(connect: Connect, turns: int) -> None:
+    async with connections(connect, 2) as (log, other):
         session, heir = await opened(log), await opened(other)
         places = await written(log, session, *range(1, 200))
         await log.publish(session, b"", older=places[-2])
@@ -365,11 +303,9 @@ def test_cut_that_broke_off_is_finished_by_the_next(connect: Connect, turns: int
         with pytest.raises(LogCutError):
             await read(log, 1, after=places[-3])
 
-    play(connect, scenario, logs=2)
 
-
-def test_two_who_cut_at_once_do_no_harm(connect: Connect) -> None:
-    async def scenario(log: MetadataLog, other: MetadataLog) -> None:
+async def test_two_who_cut_at_once_do_no_harm(connect: Connect) -> None:
+    async with connections(connect, 2) as (log, other):
         one, two = await opened(log), await opened(other)
         places = await written(log, one, *range(1, 150))
         await log.publish(one, b"", older=places[-2])
@@ -377,5 +313,3 @@ def test_two_who_cut_at_once_do_no_harm(connect: Connect) -> None:
         assert 0 < sum(counts) <= 150
         assert await log.cut(one, places[-2]) == 0
         assert [entry.n for entry in await read(other, 1, after=places[-2])] == [149]
-
-    play(connect, scenario, logs=2)

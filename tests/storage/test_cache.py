@@ -1,7 +1,8 @@
 """The cache keeps to its budget, and loads happen once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from storage.cache import Cache, SingleFlight
 from storage.stores.object_store import StoreUnavailableError
+
+pytestmark = pytest.mark.real_loop
 
 
 def test_value_is_found_again() -> None:
@@ -79,19 +82,17 @@ class Loads:
         return b"loaded"
 
 
-Test = Callable[[SingleFlight[str, bytes], Loads, asyncio.TaskGroup], Awaitable[None]]
+Flying = tuple[SingleFlight[str, bytes], Loads, asyncio.TaskGroup]
 
 
-def fly(test: Test, *, loads_max: int = 4) -> None:
-    async def whole() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            await test(SingleFlight(tasks, loads_max=loads_max), Loads(), tasks)
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def flying(loads_max: int = 4) -> AsyncIterator[Flying]:
+    async with asyncio.TaskGroup() as tasks:
+        yield SingleFlight(tasks, loads_max=loads_max), Loads(), tasks
 
 
-def test_all_who_ask_during_a_load_share_it() -> None:
-    async def test(flights: SingleFlight[str, bytes], loads: Loads, _: object) -> None:
+async def test_all_who_ask_during_a_load_share_it() -> None:
+    async with flying() as (flights, loads, _):
         futures = [flights.start("a", loads.load) for _ in range(5)]
         await asyncio.sleep(0)
         loads.gate.set()
@@ -99,21 +100,17 @@ def test_all_who_ask_during_a_load_share_it() -> None:
         assert loads.calls == 1
         assert len(flights) == 0
 
-    fly(test)
 
-
-def test_load_after_the_end_of_another_begins_anew() -> None:
-    async def test(flights: SingleFlight[str, bytes], loads: Loads, _: object) -> None:
+async def test_load_after_the_end_of_another_begins_anew() -> None:
+    async with flying() as (flights, loads, _):
         loads.gate.set()
         await flights.start("a", loads.load)
         await flights.start("a", loads.load)
         assert loads.calls == 2
 
-    fly(test)
 
-
-def test_error_of_a_load_reaches_all_who_wait_and_is_not_kept() -> None:
-    async def test(flights: SingleFlight[str, bytes], loads: Loads, _: object) -> None:
+async def test_error_of_a_load_reaches_all_who_wait_and_is_not_kept() -> None:
+    async with flying() as (flights, loads, _):
         loads.error = StoreUnavailableError("away")
         loads.gate.set()
         futures = [flights.start("a", loads.load) for _ in range(2)]
@@ -123,13 +120,10 @@ def test_error_of_a_load_reaches_all_who_wait_and_is_not_kept() -> None:
         loads.error = None
         assert await flights.start("a", loads.load) == b"loaded"
 
-    fly(test)
 
+async def test_cancelling_one_who_waits_does_not_disturb_the_others() -> None:
+    async with flying() as (flights, loads, tasks):
 
-def test_cancelling_one_who_waits_does_not_disturb_the_others() -> None:
-    async def test(
-        flights: SingleFlight[str, bytes], loads: Loads, tasks: asyncio.TaskGroup
-    ) -> None:
         async def wait() -> bytes:
             return await asyncio.shield(flights.start("a", loads.load))
 
@@ -142,11 +136,9 @@ def test_cancelling_one_who_waits_does_not_disturb_the_others() -> None:
         assert first.cancelled()
         assert loads.calls == 1
 
-    fly(test)
 
-
-def test_loads_beyond_the_limit_wait_for_their_turn() -> None:
-    async def test(flights: SingleFlight[str, bytes], loads: Loads, _: object) -> None:
+async def test_loads_beyond_the_limit_wait_for_their_turn() -> None:
+    async with flying(loads_max=3) as (flights, loads, _):
         futures = [flights.start(str(number), loads.load) for number in range(10)]
         for _ in range(5):
             await asyncio.sleep(0)
@@ -156,18 +148,14 @@ def test_loads_beyond_the_limit_wait_for_their_turn() -> None:
         assert loads.calls == 10
         assert loads.running_max == 3
 
-    fly(test, loads_max=3)
 
-
-def test_bug_in_a_load_ends_the_task_group_and_leaves_nobody_waiting() -> None:
-    async def whole() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            flights: SingleFlight[str, bytes] = SingleFlight(tasks, loads_max=1)
-            loads = Loads()
+async def test_bug_in_a_load_ends_the_task_group_and_leaves_nobody_waiting() -> None:
+    async def wait() -> None:
+        async with flying(loads_max=1) as (flights, loads, _):
             loads.error = ZeroDivisionError()
             loads.gate.set()
             await asyncio.shield(flights.start("a", loads.load))
 
     with pytest.raises(ExceptionGroup) as caught:
-        asyncio.run(whole())
+        await wait()
     assert caught.group_contains(ZeroDivisionError)

@@ -1,10 +1,8 @@
 """A server that speaks just enough HTTP to be a bad S3: it answers as the test tells it to."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
-
-from storage.stores.s3 import S3Address, S3Store
+from collections.abc import Callable
+from typing import NamedTuple, Self
 
 
 class Request(NamedTuple):
@@ -25,8 +23,6 @@ class Answer(NamedTuple):
 HANG_UP = Answer(0)
 """Read the request, then close the connection."""
 
-Answers = Callable[[Request], Awaitable[Answer]]
-
 
 def error(status: int, code: str, message: str = "told so") -> Answer:
     body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
@@ -36,27 +32,17 @@ def error(status: int, code: str, message: str = "told so") -> Answer:
 class FakeS3:
     """Records requests and answers them by a function."""
 
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self._answer = answer
         self.requests: list[Request] = []
 
-    async def serve(self, test: Callable[[S3Store], Awaitable[None]]) -> None:
-        """Run the test with a store on this server."""
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        store = S3Store(
-            S3Address(
-                bucket="bucket",
-                endpoint=f"http://127.0.0.1:{port}",
-                access_key="key",
-                secret_key="hidden-one",
-            )
-        )
-        async with server:
-            try:
-                await test(store)
-            finally:
-                await store.aclose()
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.__aexit__()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -71,7 +57,7 @@ class FakeS3:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 request = Request(method, path, headers, body)
                 self.requests.append(request)
-                answer = await self._answers(request)
+                answer = self._answer(request)
                 if answer == HANG_UP:
                     return
                 writer.write(_encoded(answer))

@@ -1,7 +1,8 @@
 """A TCP proxy in front of a real server, which damages requests or loses answers as told."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Self
 
 
 class Proxy:
@@ -12,11 +13,13 @@ class Proxy:
         self.damage: Callable[[bytes], bytes] | None = None
         self.lose_answers = False
 
-    async def serve(self, test: Callable[[str], Awaitable[None]]) -> None:
-        """Run the test with the URL of the proxy."""
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
-        async with server:
-            await test(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.__aexit__()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,7 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 
-
-def use(root: Path, test: Callable[[DiskStore], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        store = DiskStore(root)
-        try:
-            await test(store)
-        finally:
-            await store.aclose()
-
-    asyncio.run(whole())
+pytestmark = pytest.mark.real_loop
 
 
 def temporary_files(root: Path) -> list[Path]:
@@ -38,36 +30,30 @@ def failing(number: int) -> Callable[..., None]:
     return fail
 
 
-def test_folder_is_made_on_first_use_and_not_before(tmp_path: Path) -> None:
+async def test_folder_is_made_on_first_use_and_not_before(tmp_path: Path) -> None:
     root = tmp_path / "some" / "where"
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(root)) as store:
         assert not root.exists()
         await store.put_new("a", [b"x"])
         assert (root / "a").read_bytes() == b"x"
 
-    use(root, test)
 
-
-def test_put_leaves_no_temporary_file(tmp_path: Path) -> None:
-    async def test(store: DiskStore) -> None:
+async def test_put_leaves_no_temporary_file(tmp_path: Path) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("a", [b"x"])
         await store.put_new("a", [b"x"])
         assert temporary_files(tmp_path) == []
 
-    use(tmp_path, test)
 
-
-def test_temporary_files_are_never_listed(tmp_path: Path) -> None:
-    async def test(store: DiskStore) -> None:
+async def test_temporary_files_are_never_listed(tmp_path: Path) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("a", [b"x"])
         (tmp_path / TEMPORARY_FOLDER / "half").write_bytes(b"half")
         assert [row.key for row in await store.list_after("", "")] == ["a"]
 
-    use(tmp_path, test)
 
-
-def test_old_temporary_files_of_dead_processes_are_removed_and_young_ones_kept(
+async def test_old_temporary_files_of_dead_processes_are_removed_and_young_ones_kept(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / TEMPORARY_FOLDER
@@ -76,11 +62,9 @@ def test_old_temporary_files_of_dead_processes_are_removed_and_young_ones_kept(
     (folder / "young").write_bytes(b"half")
     os.utime(folder / "old", (1_000_000_000, 1_000_000_000))
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.list_after("", "")
         assert [file.name for file in temporary_files(tmp_path)] == ["young"]
-
-    use(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +76,10 @@ def test_old_temporary_files_of_dead_processes_are_removed_and_young_ones_kept(
         (errno.EACCES, "not permitted"),
     ],
 )
-def test_write_that_the_disk_refuses_says_why_and_leaves_nothing(
+async def test_write_that_the_disk_refuses_says_why_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
 ) -> None:
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("before", [b"x"])
         with monkeypatch.context() as patched:
             patched.setattr(os, "writev", failing(number))
@@ -105,46 +89,38 @@ def test_write_that_the_disk_refuses_says_why_and_leaves_nothing(
         with pytest.raises(ObjectNotFoundError):
             await store.get("a")
 
-    use(tmp_path, test)
 
-
-def test_fault_of_the_disk_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(store: DiskStore) -> None:
+async def test_fault_of_the_disk_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", failing(errno.EIO))
             with pytest.raises(StoreUnavailableError, match="Input/output error"):
                 await store.put_new("a", [b"x"])
         await store.put_new("a", [b"x"])
 
-    use(tmp_path, test)
 
-
-def test_file_system_without_hard_links_is_refused(
+async def test_file_system_without_hard_links_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         with pytest.raises(StoreRefusedError, match="hard links"):
             await store.put_new("a", [b"x"])
 
-    use(tmp_path, test)
 
-
-def test_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+async def test_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path / "file" / "root")) as store:
         with pytest.raises(StoreRefusedError):
             await store.put_new("a", [b"x"])
 
-    use(tmp_path / "file" / "root", test)
 
-
-def test_root_that_went_away_is_refused_and_not_made_anew(tmp_path: Path) -> None:
+async def test_root_that_went_away_is_refused_and_not_made_anew(tmp_path: Path) -> None:
     root = tmp_path / "mount"
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(root)) as store:
         await store.put_new("a", [b"x"])
         root.rename(tmp_path / "gone")
         for call in (store.get("a"), store.put_new("b", [b"x"]), store.list_after("", "")):
@@ -152,10 +128,8 @@ def test_root_that_went_away_is_refused_and_not_made_anew(tmp_path: Path) -> Non
                 await call
         assert not root.exists()
 
-    use(root, test)
 
-
-def test_short_writes_of_the_system_are_continued(
+async def test_short_writes_of_the_system_are_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.writev
@@ -166,25 +140,21 @@ def test_short_writes_of_the_system_are_continued(
     monkeypatch.setattr(os, "writev", short)
     parts = [b"0123456789", b"", b"ab", memoryview(b"cdefg")]
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("a", parts)
         assert await store.get("a") == b"0123456789abcdefg"
 
-    use(tmp_path, test)
 
-
-def test_more_parts_than_one_system_call_takes_are_written_in_order(tmp_path: Path) -> None:
+async def test_more_parts_than_one_system_call_takes_are_written_in_order(tmp_path: Path) -> None:
     parts = [number.to_bytes(2, "big") for number in range(3000)]
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("a", parts)
         assert await store.get("a") == b"".join(parts)
 
-    use(tmp_path, test)
-
 
 @pytest.mark.promise("P1")
-def test_everything_is_synced_before_a_put_returns(
+async def test_everything_is_synced_before_a_put_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.fsync
@@ -194,7 +164,7 @@ def test_everything_is_synced_before_a_put_returns(
         synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         real(handle)
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("other", [b"x"])
         monkeypatch.setattr(os, "fsync", recording)
         await store.put_new("a/b/c", [b"x"])
@@ -206,11 +176,10 @@ def test_everything_is_synced_before_a_put_returns(
         await store.put_new("a/b/c", [b"x"])
         assert synced[-1] == f"{root}/a/b"
 
-    use(tmp_path, test)
 
+async def test_folders_go_with_their_last_object_while_others_write(tmp_path: Path) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
 
-def test_folders_go_with_their_last_object_while_others_write(tmp_path: Path) -> None:
-    async def test(store: DiskStore) -> None:
         async def come_and_go(name: str) -> None:
             for _ in range(30):
                 await store.put_new(f"deep/er/{name}", [b"x"])
@@ -221,18 +190,14 @@ def test_folders_go_with_their_last_object_while_others_write(tmp_path: Path) ->
                 tasks.create_task(come_and_go(name))
         assert not (tmp_path / "deep").exists()
 
-    use(tmp_path, test)
 
-
-def test_link_of_the_users_inside_the_folder_does_not_hide_objects(tmp_path: Path) -> None:
+async def test_link_of_the_users_inside_the_folder_does_not_hide_objects(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "chunks").symlink_to(elsewhere)
 
-    async def test(store: DiskStore) -> None:
+    async with aclosing(DiskStore(tmp_path / "root")) as store:
         await store.put_new("chunks/a", [b"x"])
         assert [row.key for row in await store.list_after("", "")] == ["chunks/a"]
         assert (elsewhere / "a").read_bytes() == b"x"
-
-    use(tmp_path / "root", test)
