@@ -27,6 +27,10 @@ VERSIONS = [
 KINDS = ("request", "response")
 
 
+def versions_of(key: int) -> list[int]:
+    return [version for each, version in VERSIONS if each == key]
+
+
 def ints(bits: int) -> st.SearchStrategy[int]:
     return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
 
@@ -81,6 +85,17 @@ def messages(cls: type) -> st.SearchStrategy[Any]:
             value = st.one_of(st.none(), value)
         values[field.name] = value
     return st.builds(cls, **values)
+
+
+@functools.cache
+def requests(key: int) -> st.SearchStrategy[tuple[int, bytes]]:
+    """A version that is served, and the bytes of a random request."""
+
+    def of_version(version: int) -> st.SearchStrategy[tuple[int, bytes]]:
+        shapes = messages(message_class(key, version, "request"))
+        return shapes.map(lambda message: (version, encode(message)))
+
+    return st.sampled_from(versions_of(key)).flatmap(of_version)
 
 
 def encode(message: Any) -> bytes:

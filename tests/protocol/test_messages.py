@@ -17,10 +17,6 @@ APIS = [pytest.param(api, id=api.name) for api in apis.APIS.values()]
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def versions(api: apis.Api) -> list[int]:
-    return [version for key, version in kio_oracle.VERSIONS if key == api.key]
-
-
 def layout_of(key: int, version: int, kind: str):
     return (request_layout if kind == "request" else response_layout)(key, version)
 
@@ -29,7 +25,7 @@ def layout_of(key: int, version: int, kind: str):
 @pytest.mark.parametrize("api", APIS)
 def test_what_kio_writes_is_read_and_written_again_to_the_byte(api, kind):
     @QUICK
-    @given(st.sampled_from(versions(api)), st.data())
+    @given(st.sampled_from(kio_oracle.versions_of(api.key)), st.data())
     def check(version, data):
         message_class = kio_oracle.message_class(api.key, version, kind)
         encoded = kio_oracle.encode(data.draw(kio_oracle.messages(message_class)))
@@ -46,7 +42,7 @@ def test_what_kio_writes_is_read_and_written_again_to_the_byte(api, kind):
 @pytest.mark.parametrize("kind", kio_oracle.KINDS)
 @pytest.mark.parametrize("api", APIS)
 def test_an_empty_shape_can_be_written_in_every_version_and_kio_reads_it(api, kind):
-    for version in versions(api):
+    for version in kio_oracle.versions_of(api.key):
         shape = codec.shape_of(api.key, kind.capitalize())()
         out = bytearray()
         layout_of(api.key, version, kind).write(out, shape)
