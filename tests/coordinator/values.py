@@ -145,22 +145,23 @@ def _any_tuple(parts: tuple[Any, ...], name: str) -> Any_:
     if name in ASCENDING:
         return st.sets(any_of(parts[0], name)).map(lambda values: tuple(sorted(values)))
     if parts[0] is Item:
-        going_on = st.tuples(any_of(Item), st.booleans())
-        return st.lists(going_on, min_size=1, max_size=6).map(_sent)
+        items = st.tuples(any_of(Item), st.sampled_from(("anew", "on", "on in another")))
+        return st.lists(items, min_size=1, max_size=6).map(_sent)
     return st.lists(any_of(parts[0], name), max_size=5).map(tuple)
 
 
-def _sent(items: list[tuple[Item, bool]]) -> tuple[Item, ...]:
-    """Items, some of which go on with the sequence of the one before."""
+def _sent(items: list[tuple[Item, str]]) -> tuple[Item, ...]:
+    """Items, some of which go on with the sequence of the one before, in its transaction or not."""
     found = [items[0][0]]
-    for item, goes_on in items[1:]:
+    for item, goes in items[1:]:
         before = found[-1]
-        if goes_on and before.producer_id >= 0:
-            sequence = (before.first_sequence + before.records) & 2**31 - 1
-            following = Item(*item[:4], *before[4:6], sequence, before.instance)
-            found.append(_of_a_producer(following))
-        else:
+        if goes == "anew" or before.producer_id < 0:
             found.append(item)
+        else:
+            sequence = (before.first_sequence + before.records) & 2**31 - 1
+            instance = before.instance if goes == "on" else item.instance
+            following = Item(*item[:4], *before[4:6], sequence, instance)
+            found.append(_of_a_producer(following))
     return tuple(found)
 
 
