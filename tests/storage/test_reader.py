@@ -1,7 +1,8 @@
 """Reading spans back: from memory without waiting, from the store by few requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
@@ -19,9 +20,9 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from tests.storage.build import CHUNK, batch, closed, object_of, run_virtual, spans_of
+from tests.storage.build import CHUNK, batch, closed, object_of, spans_of
 
-pytestmark = pytest.mark.real_loop
+pytestmark = pytest.mark.schedules(3)
 
 PARTS = [batch(number + 1, value=bytes(1000)) for number in range(5)]
 MADE = closed([(number, number + 1, part) for number, part in enumerate(PARTS)])
@@ -31,12 +32,14 @@ AMPLE = 100 * len(OBJECT)
 
 
 class Counting(MemoryStore):
-    """Counts the requests that bring data, and fails them when told to."""
+    """Counts the requests that bring data, and fails them when told to, or lets ranges wait."""
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[tuple[int, int]] = []
         self.error: StoreError | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     async def get(self, key: str) -> Buffer:
         self.requests.append((0, -1))
@@ -46,39 +49,38 @@ class Counting(MemoryStore):
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
         self.requests.append((start, length))
+        await self.gate.wait()
         if self.error is not None:
             raise self.error
         data = await super().get(key)
         return memoryview(data)[start : start + length]
 
 
-Test = Callable[[Reader, Counting], Awaitable[None]]
+Reading = tuple[Reader, Counting]
 
 
-def read(test: Test, *, cache_bytes_max: int = AMPLE, data: bytes = OBJECT) -> None:
-    async def whole() -> None:
-        store = Counting()
-        await store.put_new(CHUNK.key, [data])
-        async with asyncio.TaskGroup() as tasks:
-            await test(Reader(store, cache_bytes_max, tasks), store)
-
-    for seed in (1, 2, 3):
-        run_virtual(whole, seed=seed)
+@asynccontextmanager
+async def reading(
+    cache_bytes_max: int = AMPLE, *, key: str = CHUNK.key, data: Buffer = OBJECT
+) -> AsyncIterator[Reading]:
+    """A reader of a store with one object."""
+    store = Counting()
+    await store.put_new(key, [data])
+    async with asyncio.TaskGroup() as tasks:
+        yield Reader(store, cache_bytes_max, tasks), store
 
 
 def want(number: int, *, recent: bool) -> SpanRead:
     return SpanRead(SPANS[number], len(OBJECT), recent)
 
 
-def test_nothing_is_in_memory_at_first() -> None:
-    async def test(reader: Reader, _: Counting) -> None:
+async def test_nothing_is_in_memory_at_first() -> None:
+    async with reading() as (reader, _):
         assert reader.cached(SPANS[0]) is None
 
-    read(test)
 
-
-def test_old_span_is_read_by_its_range_and_kept() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_old_span_is_read_by_its_range_and_kept() -> None:
+    async with reading() as (reader, _):
         loaded = await reader.load(SPANS[2], object_length=len(OBJECT), recent=False)
         assert loaded.span == SPANS[2]
         assert reader.cached(SPANS[2]) is loaded
@@ -87,11 +89,9 @@ def test_old_span_is_read_by_its_range_and_kept() -> None:
         assert reader.stats.reads_range == 1
         assert reader.stats.read_bytes == SPANS[2].length
 
-    read(test)
 
-
-def test_recent_chunk_is_read_once_and_serves_all_its_spans_without_waiting() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_recent_chunk_is_read_once_and_serves_all_its_spans_without_waiting() -> None:
+    async with reading() as (reader, _):
         await reader.load(SPANS[2], object_length=len(OBJECT), recent=True)
         for span, part in zip(SPANS, PARTS, strict=True):
             batches = reader.cached(span)
@@ -102,51 +102,41 @@ def test_recent_chunk_is_read_once_and_serves_all_its_spans_without_waiting() ->
         assert reader.stats.hits == 5
         assert reader.stats.misses == 1
 
-    read(test)
 
-
-def test_recent_chunk_too_large_for_the_cache_is_read_by_range() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_recent_chunk_too_large_for_the_cache_is_read_by_range() -> None:
+    async with reading(cache_bytes_max=len(OBJECT) * 2) as (reader, _):
         await reader.load(SPANS[2], object_length=len(OBJECT), recent=True)
         assert (reader.stats.reads_whole, reader.stats.reads_range) == (0, 1)
 
-    read(test, cache_bytes_max=len(OBJECT) * 2)
 
-
-def test_without_any_cache_everything_still_reads() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_without_any_cache_everything_still_reads() -> None:
+    async with reading(cache_bytes_max=0) as (reader, _):
         rows = [want(number, recent=True) for number in (4, 0, 4)]
         loaded = await reader.load_all(rows)
         assert [batches.span for batches in loaded] == [SPANS[4], SPANS[0], SPANS[4]]
         assert reader.cached(SPANS[4]) is None
         assert reader.cache.bytes_used == 0
 
-    read(test, cache_bytes_max=0)
 
-
-def test_spans_wanted_together_come_in_their_order_by_one_request() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_spans_wanted_together_come_in_their_order_by_one_request() -> None:
+    async with reading() as (reader, _):
         rows = [want(number, recent=False) for number in (3, 1, 2)]
         loaded = await reader.load_all(rows)
         assert [batches.span for batches in loaded] == [SPANS[3], SPANS[1], SPANS[2]]
         assert reader.stats.reads_range == 1
 
-    read(test)
 
-
-def test_all_who_want_a_chunk_at_once_share_one_request() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_all_who_want_a_chunk_at_once_share_one_request() -> None:
+    async with reading() as (reader, _):
         loaded = await asyncio.gather(
             *(reader.load_all([want(number % 5, recent=True)]) for number in range(20))
         )
         assert [batches.span for (batches,) in loaded] == [SPANS[n % 5] for n in range(20)]
         assert reader.stats.reads_whole == 1
 
-    read(test)
 
-
-def test_published_batches_are_in_memory_before_anybody_asks() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_published_batches_are_in_memory_before_anybody_asks() -> None:
+    async with reading() as (reader, store):
         part = bytearray(PARTS[1])
         reader.publish(SPANS[1], [memoryview(part)[:100], memoryview(part)[100:]])
         batches = reader.cached(SPANS[1])
@@ -155,16 +145,16 @@ def test_published_batches_are_in_memory_before_anybody_asks() -> None:
         assert part == PARTS[1]
         assert store.requests == []
 
-    read(test)
-
 
 @pytest.mark.parametrize(
     "error",
     [ObjectNotFoundError("gone"), StoreUnavailableError("away"), StoreRefusedError("no")],
 )
 @pytest.mark.parametrize("recent", [True, False])
-def test_errors_of_the_store_pass_through_and_are_not_kept(error: StoreError, recent: bool) -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_errors_of_the_store_pass_through_and_are_not_kept(
+    error: StoreError, recent: bool
+) -> None:
+    async with reading() as (reader, store):
         store.error = error
         with pytest.raises(type(error)):
             await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
@@ -172,34 +162,28 @@ def test_errors_of_the_store_pass_through_and_are_not_kept(error: StoreError, re
         loaded = await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
         assert loaded.span == SPANS[0]
 
-    read(test)
-
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("recent", [True, False])
-def test_damaged_bytes_are_an_error_and_never_served(recent: bool) -> None:
+async def test_damaged_bytes_are_an_error_and_never_served(recent: bool) -> None:
     damaged = bytearray(OBJECT)
     damaged[SPANS[1].start + 80] ^= 1
 
-    async def test(reader: Reader, store: Counting) -> None:
+    async with reading(data=bytes(damaged)) as (reader, _):
         with pytest.raises(DamagedSpanError):
             await reader.load(SPANS[1], object_length=len(OBJECT), recent=recent)
         loaded = await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
         assert loaded.span == SPANS[0]
 
-    read(test, data=bytes(damaged))
 
-
-def test_object_of_another_length_than_the_log_says_is_refused() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_object_of_another_length_than_the_log_says_is_refused() -> None:
+    async with reading() as (reader, _):
         with pytest.raises(StoreRefusedError, match="bytes, not"):
             await reader.load(SPANS[1], object_length=len(OBJECT) + 1, recent=True)
 
-    read(test)
 
-
-def test_cancelled_load_leaves_the_request_to_the_others() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_cancelled_load_leaves_the_request_to_the_others() -> None:
+    async with reading() as (reader, _):
         async with asyncio.TaskGroup() as tasks:
             first = tasks.create_task(reader.load_all([want(0, recent=True)]))
             second = tasks.create_task(reader.load_all([want(1, recent=True)]))
@@ -207,8 +191,6 @@ def test_cancelled_load_leaves_the_request_to_the_others() -> None:
             first.cancel()
         assert [batches.span for batches in second.result()] == [SPANS[1]]
         assert reader.stats.reads_whole <= 1
-
-    read(test)
 
 
 INDEX = CHUNK._replace(kind=ObjectKind.INDEX)
@@ -233,23 +215,17 @@ def page_of(number: int, *, gap: int = 0) -> Page:
     )
 
 
-def read_pages(test: Test, *, gap: int = 0, damaged_at: int | None = None) -> None:
+def reading_pages(
+    *, gap: int = 0, damaged_at: int | None = None
+) -> AbstractAsyncContextManager[Reading]:
     data = bytearray(bytes(16) + b"".join(body + bytes(gap) for body in BODIES))
     if damaged_at is not None:
         data[damaged_at] ^= 1
-
-    async def whole() -> None:
-        store = Counting()
-        await store.put_new(INDEX.key, [data])
-        async with asyncio.TaskGroup() as tasks:
-            await test(Reader(store, AMPLE, tasks), store)
-
-    for seed in (1, 2, 3):
-        run_virtual(whole, seed=seed)
+    return reading(key=INDEX.key, data=data)
 
 
-def test_page_is_read_once_and_then_in_memory() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_page_is_read_once_and_then_in_memory() -> None:
+    async with reading_pages() as (reader, store):
         page = page_of(2)
         assert reader.cached_page(page) is None
         assert await reader.load_pages([page]) == [ROWS[2]]
@@ -258,73 +234,63 @@ def test_page_is_read_once_and_then_in_memory() -> None:
         assert store.requests == [(page.start, page.length)]
         assert (reader.stats.page_hits, reader.stats.page_misses) == (1, 1)
 
-    read_pages(test)
 
-
-def test_pages_that_lie_close_together_are_read_at_once_and_given_in_the_order_asked_for() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_pages_that_lie_close_together_are_read_at_once_and_given_in_the_order_asked_for() -> (
+    None
+):
+    async with reading_pages() as (reader, store):
         pages = [page_of(number) for number in (3, 1, 3)]
         assert await reader.load_pages(pages) == [ROWS[3], ROWS[1], ROWS[3]]
         start = pages[1].start
         assert store.requests == [(start, pages[0].start + pages[0].length - start)]
 
-    read_pages(test)
 
-
-def test_pages_far_from_each_other_are_read_each_alone() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
+async def test_pages_far_from_each_other_are_read_each_alone() -> None:
+    async with reading_pages(gap=200_000) as (reader, store):
         pages = [page_of(number, gap=200_000) for number in (0, 1)]
         assert await reader.load_pages(pages) == [ROWS[0], ROWS[1]]
-        assert store.requests == [(page.start, page.length) for page in pages]
-
-    read_pages(test, gap=200_000)
+        assert sorted(store.requests) == [(page.start, page.length) for page in pages]
 
 
-def test_two_who_want_the_same_page_share_one_request() -> None:
-    async def test(reader: Reader, store: Counting) -> None:
-        both = await asyncio.gather(*(reader.load_pages([page_of(1)]) for _ in range(2)))
-        assert both == [[ROWS[1]], [ROWS[1]]]
+async def test_two_who_want_the_same_page_share_one_request() -> None:
+    async with reading_pages() as (reader, store):
+        store.gate.clear()
+        both = [asyncio.ensure_future(reader.load_pages([page_of(1)])) for _ in range(2)]
+        while reader.stats.page_misses < 2:
+            await asyncio.sleep(0)
+        store.gate.set()
+        assert await asyncio.gather(*both) == [[ROWS[1]], [ROWS[1]]]
         assert len(store.requests) == 1
 
-    read_pages(test)
 
-
-def test_damaged_page_is_an_error_and_not_kept() -> None:
-    async def test(reader: Reader, _: Counting) -> None:
+async def test_damaged_page_is_an_error_and_not_kept() -> None:
+    async with reading_pages(damaged_at=page_of(1).start + 20) as (reader, _):
         with pytest.raises(DamagedSpanError, match="not the page that the log says"):
             await reader.load_pages([page_of(1)])
         assert reader.cached_page(page_of(1)) is None
         assert await reader.load_pages([page_of(0)]) == [ROWS[0]]
 
-    read_pages(test, damaged_at=page_of(1).start + 20)
 
-
-def test_page_whose_rows_lie_elsewhere_than_the_log_says_is_an_error() -> None:
-    async def test(reader: Reader, _: Counting) -> None:
+async def test_page_whose_rows_lie_elsewhere_than_the_log_says_is_an_error() -> None:
+    async with reading_pages() as (reader, _):
         with pytest.raises(DamagedSpanError, match="is no page"):
             await reader.load_pages([page_of(1)._replace(next_offset=10**6)])
 
-    read_pages(test)
 
-
-def test_pages_and_spans_share_the_budget() -> None:
-    async def test(reader: Reader, _: Counting) -> None:
+async def test_pages_and_spans_share_the_budget() -> None:
+    async with reading_pages() as (reader, _):
         await reader.load_pages([page_of(1)])
         used = reader.cache.bytes_used
         assert used >= 100 * len(ROWS[1])
         await reader.load_pages([page_of(2)])
         assert reader.cache.bytes_used == 2 * used
 
-    read_pages(test)
 
-
-def test_missing_index_object_is_not_found() -> None:
-    async def test(reader: Reader, _: Counting) -> None:
+async def test_missing_index_object_is_not_found() -> None:
+    async with reading_pages() as (reader, _):
         gone = page_of(0)._replace(object_id=ObjectId(INDEX.incarnation, 99, ObjectKind.INDEX))
         with pytest.raises(ObjectNotFoundError):
             await reader.load_pages([gone])
-
-    read_pages(test)
 
 
 async def test_span_of_a_segment_is_read_back_with_its_holes() -> None:
@@ -332,10 +298,7 @@ async def test_span_of_a_segment_is_read_back_with_its_holes() -> None:
     data = build_batch([Record(-1, 5, b"k", b"v")] * 2, base_offset=75)
     span = Span(segment, 16, len(data), 70, 7, 5)
 
-    store = Counting()
-    await store.put_new(segment.key, [bytes(16), data, b"tail"])
-    async with asyncio.TaskGroup() as tasks:
-        reader = Reader(store, AMPLE, tasks)
+    async with reading(key=segment.key, data=bytes(16) + data + b"tail") as (reader, _):
         batches = await reader.load(span, object_length=20 + len(data), recent=False)
         assert batches.view() == data
         assert reader.cached(span) is batches
@@ -350,10 +313,7 @@ async def test_span_of_a_segment_does_not_keep_what_was_read_with_it() -> None:
         Span(segment, 16 + len(one), len(two), 71, 1, 5),
     ]
 
-    store = Counting()
-    await store.put_new(segment.key, [bytes(16), one, two])
-    async with asyncio.TaskGroup() as tasks:
-        reader = Reader(store, AMPLE, tasks)
+    async with reading(key=segment.key, data=bytes(16) + one + two) as (reader, store):
         length = 16 + len(one) + len(two)
         loaded = await reader.load_all([SpanRead(span, length, recent=False) for span in spans])
         assert len(store.requests) == 1

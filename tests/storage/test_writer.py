@@ -15,7 +15,7 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 from storage.writer import RETRY, Writer
-from tests.storage.build import CHUNK, CLUSTER, batch, closed, object_of, run_virtual
+from tests.storage.build import CHUNK, CLUSTER, batch, closed, object_of
 
 MADE = closed([(0, 1, batch()), (1, 2, batch(2))])
 
@@ -40,60 +40,52 @@ class Flaky(MemoryStore):
             raise StoreUnavailableError("the answer was lost")
 
 
-def put(store: MemoryStore, *, deadline: float = 30.0, seed: int = 1) -> Writer:
+async def put(store: MemoryStore, *, deadline: float = 30.0, seed: int = 1) -> Writer:
     """Put MADE; the writer, for its stats."""
     writer = Writer(store, cluster_id=CLUSTER, rng=random.Random(seed))
-
-    async def test() -> None:
-        begun = asyncio.get_running_loop().time()
-        await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + deadline)
-
-    run_virtual(test, seed=seed)
+    begun = asyncio.get_running_loop().time()
+    await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + deadline)
     return writer
 
 
 AWAY = StoreUnavailableError("the store is away")
 
 
-def test_chunk_is_put_under_its_name_with_header_data_and_index() -> None:
+async def test_chunk_is_put_under_its_name_with_header_data_and_index() -> None:
     store = Flaky([])
-    writer = put(store)
+    writer = await put(store)
     assert store.calls == [(CHUNK.key, object_of(MADE))]
     assert (writer.stats.puts, writer.stats.put_bytes) == (1, MADE.length)
 
 
-def test_attempts_repeat_the_same_name_and_the_same_bytes() -> None:
+async def test_attempts_repeat_the_same_name_and_the_same_bytes() -> None:
     store = Flaky([AWAY, AWAY, AWAY])
-    writer = put(store)
+    writer = await put(store)
     assert store.calls == [(CHUNK.key, object_of(MADE))] * 4
     assert writer.stats.retries == 3
 
 
-def test_lost_answer_is_settled_by_the_next_attempt() -> None:
+async def test_lost_answer_is_settled_by_the_next_attempt() -> None:
     store = Flaky(["lost", "lost"])
-    put(store)
+    await put(store)
     assert len(store.calls) == 3
 
 
-def test_attempt_that_hangs_is_given_up_and_made_anew() -> None:
+async def test_attempt_that_hangs_is_given_up_and_made_anew() -> None:
     store = Flaky(["hang", None])
-    writer = put(store)
+    writer = await put(store)
     assert len(store.calls) == 2
     assert writer.stats.put_seconds > RETRY.attempt_s_max
 
 
-def test_deadline_ends_the_attempts_as_unknown() -> None:
+async def test_deadline_ends_the_attempts_as_unknown() -> None:
     store = Flaky([AWAY] * 1000)
     writer = Writer(store, cluster_id=CLUSTER, rng=random.Random(1))
-
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        with pytest.raises(StoreUnavailableError, match="the store is away"):
-            await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + 20)
-        assert 15 < loop.time() - begun <= 20
-
-    run_virtual(test)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    with pytest.raises(StoreUnavailableError, match="the store is away"):
+        await writer.put(CHUNK, MADE, reached=POSITION_ZERO, deadline=begun + 20)
+    assert 15 < loop.time() - begun <= 20
     assert 8 < len(store.calls) < 30
     assert writer.stats.given_up == 1
 
@@ -109,23 +101,23 @@ async def test_deadline_ends_an_attempt_that_hangs() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreRefusedError("disk full"), ObjectExistsError("other")])
-def test_definite_no_is_not_repeated(error: StoreError) -> None:
+async def test_definite_no_is_not_repeated(error: StoreError) -> None:
     store = Flaky([error])
     with pytest.raises(type(error), match=str(error)):
-        put(store)
+        await put(store)
     assert len(store.calls) == 1
 
 
-def test_name_that_has_other_bytes_is_reported() -> None:
+async def test_name_that_has_other_bytes_is_reported() -> None:
     store = MemoryStore()
-    asyncio.run(store.put_new(CHUNK.key, [b"other"]))
+    await store.put_new(CHUNK.key, [b"other"])
     with pytest.raises(ObjectExistsError):
-        put(store)
+        await put(store)
 
 
-def test_any_order_of_faults_and_callbacks_ends_with_the_right_object() -> None:
-    for seed in range(30):
-        rng = random.Random(seed)
-        store = Flaky([rng.choice([AWAY, "lost", "hang", None]) for _ in range(4)])
-        put(store, deadline=100.0, seed=seed)
-        assert bytes(asyncio.run(store.get(CHUNK.key))) == object_of(MADE)
+@pytest.mark.parametrize("seed", range(30))
+async def test_any_order_of_faults_and_callbacks_ends_with_the_right_object(seed: int) -> None:
+    rng = random.Random(seed)
+    store = Flaky([rng.choice([AWAY, "lost", "hang", None]) for _ in range(4)])
+    await put(store, deadline=100.0, seed=seed)
+    assert bytes(await store.get(CHUNK.key)) == object_of(MADE)

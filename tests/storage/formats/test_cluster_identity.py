@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from storage.formats.cluster_identity import (
 )
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreRefusedError
-from tests.storage.build import run_virtual
 
 OURS = ClusterIdentity("ours", 1)
 GOLDEN = b"""{
@@ -30,14 +28,11 @@ GOLDEN = b"""{
 """
 
 
-def use(test: Callable[[MemoryStore], Awaitable[None]], present: bytes | None = None) -> None:
-    async def whole() -> None:
-        store = MemoryStore()
-        if present is not None:
-            await store.put_new(KEY, [present])
-        await test(store)
-
-    run_virtual(whole)
+async def store_with(present: bytes | None = None) -> MemoryStore:
+    store = MemoryStore()
+    if present is not None:
+        await store.put_new(KEY, [present])
+    return store
 
 
 def test_marker_of_version_1_is_written_as_ever() -> None:
@@ -48,34 +43,28 @@ def test_marker_of_version_1_is_read_as_ever() -> None:
     assert decode_identity(GOLDEN) == OURS
 
 
-def test_empty_store_is_nobodys() -> None:
-    async def test(store: MemoryStore) -> None:
-        assert await read_identity(store) is None
-
-    use(test)
+async def test_empty_store_is_nobodys() -> None:
+    store = await store_with()
+    assert await read_identity(store) is None
 
 
-def test_first_claims_the_store_and_may_claim_it_again() -> None:
-    async def test(store: MemoryStore) -> None:
-        for _ in range(2):
-            assert await claim_store(store, OURS) == OURS
-        assert await read_identity(store) == OURS
-
-    use(test)
+async def test_first_claims_the_store_and_may_claim_it_again() -> None:
+    store = await store_with()
+    for _ in range(2):
+        assert await claim_store(store, OURS) == OURS
+    assert await read_identity(store) == OURS
 
 
 @pytest.mark.parametrize("other", [ClusterIdentity("theirs", 1), ClusterIdentity("ours", 2)])
-def test_store_of_another_cluster_or_era_is_refused_with_both_names(
+async def test_store_of_another_cluster_or_era_is_refused_with_both_names(
     other: ClusterIdentity,
 ) -> None:
-    async def test(store: MemoryStore) -> None:
-        with pytest.raises(StoreRefusedError) as caught:
-            await claim_store(store, OURS)
-        assert other.describe() in str(caught.value)
-        assert OURS.describe() in str(caught.value)
-        assert await read_identity(store) == other
-
-    use(test, encode_identity(other))
+    store = await store_with(encode_identity(other))
+    with pytest.raises(StoreRefusedError) as caught:
+        await claim_store(store, OURS)
+    assert other.describe() in str(caught.value)
+    assert OURS.describe() in str(caught.value)
+    assert await read_identity(store) == other
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -92,14 +81,12 @@ async def test_of_two_that_claim_at_once_one_wins_and_the_other_is_refused(seed:
     ]
 
 
-def test_newer_format_is_refused_whatever_else_it_says() -> None:
+async def test_newer_format_is_refused_whatever_else_it_says() -> None:
     newer = json.loads(GOLDEN) | {"format_version": 2, "checksum": {"sha": "x"}, "more": 1}
 
-    async def test(store: MemoryStore) -> None:
-        with pytest.raises(StoreRefusedError, match="newer"):
-            await claim_store(store, OURS)
-
-    use(test, json.dumps(newer).encode())
+    store = await store_with(json.dumps(newer).encode())
+    with pytest.raises(StoreRefusedError, match="newer"):
+        await claim_store(store, OURS)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +103,11 @@ def test_newer_format_is_refused_whatever_else_it_says() -> None:
         GOLDEN.replace(b"}", b', "x": 1}'),
     ],
 )
-def test_what_is_no_sound_marker_is_refused_and_not_overwritten(present: bytes) -> None:
-    async def test(store: MemoryStore) -> None:
-        with pytest.raises(StoreRefusedError):
-            await claim_store(store, OURS)
-        assert await store.get(KEY) == present
-
-    use(test, present)
+async def test_what_is_no_sound_marker_is_refused_and_not_overwritten(present: bytes) -> None:
+    store = await store_with(present)
+    with pytest.raises(StoreRefusedError):
+        await claim_store(store, OURS)
+    assert await store.get(KEY) == present
 
 
 @pytest.mark.parametrize("cluster_id", ["", "x" * 65, "ä" * 33, "a\0b", "a\nb"])

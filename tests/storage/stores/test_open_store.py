@@ -1,6 +1,5 @@
 """From URLs to stores; every mistake has a sentence of its own."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,12 @@ def test_memory_url_opens_a_fresh_store() -> None:
     assert isinstance(open_store("memory://", PLAIN), MemoryStore)
 
 
-def test_file_url_opens_its_folder(tmp_path: Path) -> None:
-    async def test() -> None:
-        store = open_store(f"file://{tmp_path}/with%20space", PLAIN)
-        assert isinstance(store, DiskStore)
-        await store.put_new("a", [b"x"])
-        await store.aclose()
-
-    asyncio.run(test())
+@pytest.mark.real_loop
+async def test_file_url_opens_its_folder(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/with%20space", PLAIN)
+    assert isinstance(store, DiskStore)
+    await store.put_new("a", [b"x"])
+    await store.aclose()
     assert (tmp_path / "with space" / "a").read_bytes() == b"x"
 
 
