@@ -1,5 +1,7 @@
 """A machine and the log in front of it, for tests: agents open, then append commands."""
 
+from typing import Any
+
 from coordinator.commands.entries import (
     ChunkCommitted,
     ChunkSpan,
@@ -124,6 +126,12 @@ class Story:
             return clock_ms
         self.clock_ms += 10
         return self.clock_ms
+
+
+def with_agents(*names: str) -> tuple[Any, ...]:
+    """A story, and the incarnations of agents that opened in this order."""
+    story = Story()
+    return (story, *[story.open(name) for name in names or ("agent-0",)])
 
 
 def begun(name: str = "events", partitions: int = 1) -> tuple[Story, Incarnation, TopicId]:

@@ -14,7 +14,7 @@ from coordinator.commands.entries import (
 from coordinator.tables.producer_ids import PRODUCER_IDS_MAX
 from protocol.errors import ErrorCode
 from storage.formats.spans import ObjectId, Span
-from tests.coordinator.machine.story import Story, batch, begun, plain, span
+from tests.coordinator.machine.story import Story, batch, begun, plain, span, with_agents
 
 NONE = ErrorCode.NONE
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -128,8 +128,7 @@ def test_producers_have_a_window_for_each_partition():
 
 
 def test_a_retry_through_another_agent_is_known_again():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     topic_id = story.topic(first)
     story.commit(first, span(topic_id, batch(7, 0)))
     (result,) = story.commit(second, span(topic_id, batch(7, 0)))
@@ -158,8 +157,7 @@ def test_a_chunk_number_that_is_not_above_the_highest_is_refused():
 
 
 def test_a_chunk_number_far_ahead_is_refused():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     outcome = story.do(agent, CommitChunk(2**32 - 1, 0, ()))
     assert isinstance(outcome, Rejected)
 
@@ -187,8 +185,7 @@ def test_a_span_over_the_end_of_the_chunk_refuses_all_of_it():
 
 
 def test_chunks_of_two_incarnations_have_their_own_numbers():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     topic_id = story.topic(first)
     story.do(first, CommitChunk(0, 100, (span(topic_id, plain(100)),)))
     story.do(second, CommitChunk(0, 200, (span(topic_id, plain(200)),)))
@@ -201,8 +198,7 @@ def test_chunks_of_two_incarnations_have_their_own_numbers():
 
 
 def test_records_of_a_closed_incarnation_stay():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     topic_id = story.topic(first)
     story.commit(first, span(topic_id, plain()))
     story.do(second, Close(first, 2))
@@ -220,8 +216,7 @@ def test_a_chunk_of_duplicates_only_is_unreferenced_from_the_start():
 
 
 def test_producer_ids_come_in_blocks_that_never_overlap():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     assert story.do(first, AllocateProducerIds(1000)) == ProducerIdsAllocated(0, 1000)
     assert story.do(second, AllocateProducerIds(10)) == ProducerIdsAllocated(1000, 10)
     assert story.do(first, AllocateProducerIds(1)) == ProducerIdsAllocated(1010, 1)

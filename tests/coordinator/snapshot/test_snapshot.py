@@ -28,7 +28,7 @@ from coordinator.snapshot.snapshot import (
 from coordinator.snapshot.stream import HEAD_BYTES, BlockReader, PartWriter, head_of_all
 from coordinator.tables.groups import shard_of
 from tests.coordinator.histories import history
-from tests.coordinator.machine.story import Story, batch, begun, plain, span
+from tests.coordinator.machine.story import batch, begun, plain, span, with_agents
 from tests.coordinator.snapshot.compare import differences
 from txn.transactions import EPOCH_EXHAUSTED
 
@@ -180,8 +180,7 @@ def test_a_partition_of_many_rows_spans_parts(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_producer_whose_epochs_were_exhausted_is_still_known_by_its_former_id():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     story.do(agent, InitProducer("pay", 1000, -1, -1))
     row = story.machine.transactions.get("pay")
     assert row is not None

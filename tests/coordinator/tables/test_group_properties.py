@@ -30,7 +30,7 @@ from coordinator.tables.group_offsets import GroupOffsets, OffsetRow
 from coordinator.tables.groups import MemberRow, shard_of
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation, TopicId
-from tests.coordinator.machine.story import Story
+from tests.coordinator.machine.story import Story, with_agents
 from tests.coordinator.tables.group_model import Model, found, group_state
 from tests.coordinator.values import any_command
 
@@ -163,8 +163,7 @@ def test_the_table_agrees_with_a_model_of_plain_dicts(data: st.DataObject):
 
 def filled() -> tuple[Story, Incarnation, Incarnation, TopicId]:
     """One agent that holds everything, with a few groups, and one that holds nothing."""
-    story = Story()
-    holder, other = story.open("a"), story.open("b")
+    story, holder, other = with_agents("a", "b")
     topic_id = story.topic(holder, partitions=4)
     offsets = tuple(CommittedOffset(topic_id, index, index, -1, "tag") for index in range(4))
     story.do(holder, ALL)
@@ -237,8 +236,7 @@ member_ids = [f"m{index}" for index in range(8)]
 def test_every_prefix_of_a_split_change_is_a_row_that_another_coordinator_goes_on_from(
     old: set[str], new: list[str], cuts: set[int], applied: int
 ):
-    story = Story()
-    agent, successor = story.open("a"), story.open("b")
+    story, agent, successor = with_agents("a", "b")
     story.do(agent, ALL)
     first = tuple(GroupMember(member_id, 1, b"old") for member_id in sorted(old))
     story.do(agent, ChangeGroup("g", GroupKind.CLASSIC, GROUP_NEW, 1, b"one", first, ()))

@@ -36,7 +36,7 @@ from coordinator.tables.groups import GroupRow, Groups, MemberRow, shard_of
 from coordinator.tables.topics import TOPIC_CONFIGS_MAX
 from protocol.errors import ErrorCode
 from protocol.types import Incarnation, TopicId
-from tests.coordinator.machine.story import Story
+from tests.coordinator.machine.story import Story, with_agents
 from tests.coordinator.tables.group_model import group_state
 
 ALL = ClaimShards(tuple(range(GROUP_SHARDS)))
@@ -93,8 +93,7 @@ def change(
 
 
 def test_a_restarted_agent_claims_again_what_its_former_incarnation_held():
-    story = Story()
-    before = story.open("a")
+    story, before = with_agents("a")
     story.do(before, ALL)
     after = story.open("a")
     assert [story.machine.groups.holder(shard) for shard in ALL.shards] == [None] * GROUP_SHARDS
@@ -104,8 +103,7 @@ def test_a_restarted_agent_claims_again_what_its_former_incarnation_held():
 
 
 def test_a_closed_agent_frees_its_shards_and_nobody_elses():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     story.do(first, ClaimShards((0, 1)))
     story.do(second, ClaimShards((1, 2)))
     story.do(second, Close(first, 1))
@@ -436,8 +434,7 @@ def test_configs_of_a_deleted_topic_are_not_set():
 
 
 def test_a_shard_that_was_never_claimed_has_no_holder():
-    story = Story()
-    agent = story.open("a")
+    story, agent = with_agents("a")
     assert story.machine.groups.holder(5) is None
     assert story.machine.groups.held_by(agent) == ()
     assert story.machine.groups.held_by(Incarnation(0)) == ()

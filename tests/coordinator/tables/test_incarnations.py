@@ -6,7 +6,7 @@ from coordinator.commands.entries import Close, CreateTopic, Done, Entry, Opened
 from coordinator.tables.incarnations import NODE_NAMES_MAX
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, Incarnation
-from tests.coordinator.machine.story import LISTENERS, Story, opening
+from tests.coordinator.machine.story import LISTENERS, Story, opening, with_agents
 
 
 def opened(story: Story, node_name: str, *, node_id: int = -1, zone: str = "zone-a") -> Opened:
@@ -45,9 +45,7 @@ def test_node_ids_are_the_smallest_that_no_name_has():
 
 
 def test_a_node_name_keeps_its_id_over_incarnations():
-    story = Story()
-    first = story.open("a")
-    second = story.open("b")
+    story, first, second = with_agents("a", "b")
     story.do(second, Close(first, 0))
     assert opened(story, "c").node_id == 2
     assert opened(story, "a").node_id == 0
@@ -83,8 +81,7 @@ def test_an_agent_may_change_its_node_id():
 
 
 def test_names_that_are_not_live_are_forgotten_in_the_end():
-    story = Story()
-    keeper = story.open("keeper")
+    story, keeper = with_agents("keeper")
     for index in range(NODE_NAMES_MAX + 10):
         short = story.open(f"pod-{index}")
         story.do(keeper, Close(short, 0))
@@ -103,8 +100,7 @@ def test_ranks_are_the_smallest_free_in_the_zone():
 
 
 def test_an_open_of_the_same_name_closes_the_one_before_and_takes_its_rank():
-    story = Story()
-    before = story.open("a")
+    story, before = with_agents("a")
     story.open("b")
     outcome = opened(story, "a")
     assert (outcome.node_id, outcome.rank) == (0, 0)
@@ -113,9 +109,7 @@ def test_an_open_of_the_same_name_closes_the_one_before_and_takes_its_rank():
 
 
 def test_every_command_of_a_closed_incarnation_is_refused_and_changes_nothing():
-    story = Story()
-    before = story.open("a")
-    after = story.open("a")
+    story, before, after = with_agents("a", "a")
     outcomes = story.do_all(before, CreateTopic("t", 1, ()), Tick(), Close(after, 0))
     assert [outcome.error for outcome in outcomes if isinstance(outcome, Rejected)] == [
         ErrorCode.STALE_BROKER_EPOCH
@@ -132,8 +126,7 @@ def test_an_entry_of_an_incarnation_that_never_was_is_refused():
 
 
 def test_an_agent_closes_itself_and_what_follows_in_the_entry_is_refused():
-    story = Story()
-    incarnation = story.open("a")
+    story, incarnation = with_agents("a")
     done, refused = story.do_all(incarnation, Close(incarnation, 0), CreateTopic("t", 1, ()))
     assert done == Done()
     assert isinstance(refused, Rejected)
@@ -141,16 +134,14 @@ def test_an_agent_closes_itself_and_what_follows_in_the_entry_is_refused():
 
 
 def test_closing_twice_is_done_already():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     assert story.do(second, Close(first, 0)) == Done()
     assert story.do(second, Close(first, 0)) == Done()
 
 
 @pytest.mark.promise("P6")
 def test_a_close_that_names_another_last_entry_is_refused():
-    story = Story()
-    first, second = story.open("a"), story.open("b")
+    story, first, second = with_agents("a", "b")
     story.do(first, Tick())
     outcome = story.do(second, Close(first, 0))
     assert isinstance(outcome, Rejected)
@@ -167,14 +158,12 @@ def test_an_incarnation_begins_with_one_open_alone(commands: tuple):
 
 
 def test_an_open_within_an_incarnation_is_refused():
-    story = Story()
-    incarnation = story.open("a")
+    story, incarnation = with_agents("a")
     assert isinstance(story.do(incarnation, opening("b")), Rejected)
 
 
 def test_a_hole_in_the_numbers_of_an_incarnation_stops_the_replica():
-    story = Story()
-    incarnation = story.open("a")
+    story, incarnation = with_agents("a")
     with pytest.raises(AssertionError):
         story.append(Entry(incarnation, 2, 0, (Tick(),)))
 

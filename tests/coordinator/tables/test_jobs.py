@@ -27,7 +27,7 @@ from coordinator.tables.snapshots import Published
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId
 from tests.coordinator.machine.job_story import JobStory
-from tests.coordinator.machine.story import Story
+from tests.coordinator.machine.story import with_agents
 
 MERGE, SPILL = JobKind.MERGE, JobKind.SPILL
 
@@ -37,8 +37,7 @@ def report(job: JobKind = MERGE, *, note: str = "spans") -> ReportJob:
 
 
 def test_a_job_is_held_by_the_first_that_claims_it():
-    story = Story()
-    a, b = story.open("a"), story.open("b")
+    story, a, b = with_agents("a", "b")
     assert story.do(a, ClaimJobs((MERGE,))) == JobsClaimed((MERGE,))
     assert story.do(b, ClaimJobs((MERGE, SPILL))) == JobsClaimed((SPILL,))
     assert story.do(a, ClaimJobs((MERGE, SPILL))) == JobsClaimed((MERGE,))
@@ -49,8 +48,7 @@ def test_a_job_is_held_by_the_first_that_claims_it():
 
 
 def test_a_claim_again_does_not_make_it_younger():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     story.do(agent, ClaimJobs((MERGE,)))
     claimed = story.machine.position
     story.do(agent, ClaimJobs((MERGE,)))
@@ -58,8 +56,7 @@ def test_a_claim_again_does_not_make_it_younger():
 
 
 def test_jobs_of_an_incarnation_that_ends_are_free():
-    story = Story()
-    a, b = story.open("a"), story.open("b")
+    story, a, b = with_agents("a", "b")
     story.do(a, ClaimJobs((MERGE,)))
     story.do(b, Close(a, 1))
     assert story.machine.jobs.get(MERGE).holder == INCARNATION_NONE
@@ -67,16 +64,14 @@ def test_jobs_of_an_incarnation_that_ends_are_free():
 
 
 def test_jobs_of_an_agent_that_comes_back_are_free():
-    story = Story()
-    before = story.open("a")
+    story, before = with_agents("a")
     story.do(before, ClaimJobs((MERGE,)))
     story.open("a")
     assert story.machine.jobs.get(MERGE).holder == INCARNATION_NONE
 
 
 def test_a_job_is_handed_to_a_live_successor_and_to_nobody_else():
-    story = Story()
-    a, b = story.open("a"), story.open("b")
+    story, a, b = with_agents("a", "b")
     story.do(a, ClaimJobs((MERGE, SPILL)))
     story.do(b, ReleaseJobs((MERGE,), b))
     assert story.machine.jobs.get(MERGE).holder == a
@@ -88,8 +83,7 @@ def test_a_job_is_handed_to_a_live_successor_and_to_nobody_else():
 
 
 def test_a_report_is_kept_until_the_job_changes_hands():
-    story = Story()
-    a, b = story.open("a"), story.open("b")
+    story, a, b = with_agents("a", "b")
     story.do(a, ClaimJobs((MERGE,)))
     story.do(b, Tick(), clock_ms=5_000)
     assert story.do(a, report(), clock_ms=5_000) == DONE
@@ -110,8 +104,7 @@ def test_the_note_of_a_report_is_bounded():
 
 
 def test_a_request_is_remembered_whoever_holds_the_job():
-    story = Story()
-    a, b = story.open("a"), story.open("b")
+    story, a, b = with_agents("a", "b")
     assert story.do(b, RequestJob(MERGE)) == DONE
     requested = story.machine.position
     story.do(a, ClaimJobs((MERGE,)))
@@ -140,8 +133,7 @@ TOPIC = TopicId(bytes(16))
     ids=str,
 )
 def test_what_is_a_jobs_is_refused_of_whoever_does_not_hold_it(command: JobCommand):
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     outcome = story.do(agent, command)
     assert isinstance(outcome, Rejected)
     assert outcome.error is ErrorCode.NOT_COORDINATOR

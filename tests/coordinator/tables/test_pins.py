@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.commands.entries import Done, Pin, Pinned, Rejected, Tick, Unpin
 from coordinator.tables.pins import PIN_LIFETIME_MS_MAX, PINS_MAX
-from tests.coordinator.machine.story import Story
+from tests.coordinator.machine.story import Story, with_agents
 
 
 def test_a_pin_has_the_position_of_its_command():
@@ -62,8 +62,7 @@ def test_a_wild_clock_that_sets_a_pin_ends_no_other():
 
 
 def test_the_oldest_pin_counts():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     first = story.do(agent, Pin("a", 10_000))
     story.do(agent, Pin("b", 10_000))
     assert isinstance(first, Pinned)

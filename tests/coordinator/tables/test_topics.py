@@ -7,7 +7,7 @@ from coordinator.tables.partitions import PURGE_ROWS_MAX
 from coordinator.tables.topics import PARTITIONS_MAX, TOPIC_PARTITIONS_MAX
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
-from tests.coordinator.machine.story import Story, batch, begun, plain, span
+from tests.coordinator.machine.story import Story, batch, begun, plain, span, with_agents
 
 
 def refusal(story: Story, command: object) -> ErrorCode:
@@ -19,8 +19,7 @@ def refusal(story: Story, command: object) -> ErrorCode:
 
 
 def test_a_topic_is_found_by_name_and_by_id():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     story.do(agent, CreateTopic("events", 3, (("retention.ms", "5"),)))
     topic = story.machine.topics.by_name("events")
     assert topic is not None
@@ -30,8 +29,7 @@ def test_a_topic_is_found_by_name_and_by_id():
 
 
 def test_topics_are_in_order_of_creation():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     for name in ("zebra", "ant", "bee"):
         story.topic(agent, name)
     assert [topic.name for topic in story.machine.topics] == ["zebra", "ant", "bee"]
@@ -39,8 +37,7 @@ def test_topics_are_in_order_of_creation():
 
 
 def test_topics_of_one_entry_have_different_ids():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     story.do_all(agent, CreateTopic("a", 1, ()), CreateTopic("b", 1, ()))
     assert len({topic.topic_id for topic in story.machine.topics}) == 2
 
@@ -79,8 +76,7 @@ def test_a_number_of_partitions_out_of_bounds_is_refused(partitions: int):
 
 
 def test_the_partitions_of_a_cluster_are_bounded():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     for index in range(PARTITIONS_MAX // TOPIC_PARTITIONS_MAX):
         story.topic(agent, f"t{index}", TOPIC_PARTITIONS_MAX)
     assert refusal(story, CreateTopic("more", 1, ())) is ErrorCode.INVALID_PARTITIONS
@@ -97,8 +93,7 @@ def test_a_deleted_topic_is_gone_at_once():
 
 
 def test_a_topic_created_anew_has_another_id():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     first = story.topic(agent, "a.b")
     story.do(agent, DeleteTopic(first))
     assert story.topic(agent, "a_b") != first
@@ -139,8 +134,7 @@ def purge_all(story: Story, agent: int) -> int:
 
 
 def test_the_purge_lets_go_of_the_chunks():
-    story = Story()
-    agent = story.open()
+    story, agent = with_agents()
     topic_id, other = story.topic(agent, "a", 3), story.topic(agent, "b")
     story.commit(agent, span(topic_id, plain(), partition=0), span(other, plain(), start=100))
     story.commit(agent, span(topic_id, plain(), partition=2))
