@@ -151,19 +151,15 @@ def test_topics_that_are_not_utf_8_are_refused() -> None:
         read_subscription(prefixed(0, struct.pack(">i", 1) + b"\0\1\xff" + struct.pack(">i", -1)))
 
 
-@given(GARBAGE)
-def test_garbage_is_read_or_refused_and_nothing_else(data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("read", "write"),
+    [(read_subscription, write_subscription), (read_assignment, write_assignment)],
+    ids=["subscription", "assignment"],
+)
+@given(data=GARBAGE)
+def test_garbage_is_read_or_refused_and_nothing_else(read: Any, write: Any, data: bytes) -> None:
     try:
-        found = read_subscription(data)
+        found = read(data)
     except ProtocolError:
         return
-    assert read_subscription(write_subscription(found)) == found
-
-
-@given(GARBAGE)
-def test_a_garbage_assignment_is_read_or_refused_and_nothing_else(data: bytes) -> None:
-    try:
-        found = read_assignment(data)
-    except ProtocolError:
-        return
-    assert read_assignment(write_assignment(found)) == found
+    assert read(write(found)) == found

@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -25,6 +24,7 @@ from coordinator.log.metadata_log import (
 )
 from protocol.types import Position, revision_of
 from tests.parts.servers import EtcdServer
+from tests.parts.tcp_proxy import Proxy
 
 NO_LOGIN = EtcdOptions()
 
@@ -81,52 +81,6 @@ async def take(batches, count: int) -> list[LogEntry]:
     while len(entries) < count:
         entries += await anext(batches)
     return entries
-
-
-class Proxy:
-    """TCP in front of a member; frozen, it takes bytes and gives none."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._open = asyncio.Event()
-        self._open.set()
-        self._server: asyncio.Server | None = None
-        self._pumps: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-
-    def freeze(self) -> None:
-        self._open.clear()
-
-    def thaw(self) -> None:
-        self._open.set()
-
-    async def _serve(self, reader, writer) -> None:
-        self._pumps.append(asyncio.current_task())
-        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        back = asyncio.ensure_future(self._pump(other_reader, writer))
-        self._pumps.append(back)
-        await self._pump(reader, other_writer)
-
-    async def _pump(self, reader, writer) -> None:
-        try:
-            while data := await reader.read(65536):
-                await self._open.wait()
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
 
 
 def test_keys_are_those_of_the_design(etcd: EtcdServer) -> None:

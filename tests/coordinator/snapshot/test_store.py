@@ -48,9 +48,15 @@ def parts_of(seed: int) -> list[bytes]:
     return parts
 
 
-async def test_what_was_written_is_read() -> None:
+async def written() -> tuple[MemoryStore, SnapshotStore, str]:
+    """A store with a snapshot, and the key of that."""
     store = MemoryStore()
     snapshots = SnapshotStore(store, IDENTITY)
+    return store, snapshots, await snapshots.write(parts_of(1))
+
+
+async def test_what_was_written_is_read() -> None:
+    snapshots = SnapshotStore(MemoryStore(), IDENTITY)
     for seed in (1, 2):
         parts = parts_of(seed)
         key = await snapshots.write(parts)
@@ -58,9 +64,7 @@ async def test_what_was_written_is_read() -> None:
 
 
 async def test_writing_again_changes_nothing() -> None:
-    store = MemoryStore()
-    snapshots = SnapshotStore(store, IDENTITY)
-    key = await snapshots.write(parts_of(1))
+    store, snapshots, key = await written()
     before = dict(store._objects)
     assert await snapshots.write(parts_of(1)) == key
     assert store._objects == before
@@ -101,10 +105,7 @@ async def spoil(store: MemoryStore, key: str, change: Callable[[bytes], bytes]) 
 
 
 async def test_parts_that_are_damaged_missing_or_mixed_up_are_refused() -> None:
-    store = MemoryStore()
-    snapshots = SnapshotStore(store, IDENTITY)
-    parts = parts_of(1)
-    key = await snapshots.write(parts)
+    (store, snapshots, key), parts = await written(), parts_of(1)
     third = part_key(position_of(key), 3)
     for change in (_flip, lambda data: data[:-1], lambda _: parts[2]):
         await spoil(store, third, change)
@@ -133,18 +134,14 @@ async def test_parts_that_are_damaged_missing_or_mixed_up_are_refused() -> None:
 async def test_a_manifest_of_something_else_is_refused(
     change: dict[str, object], reason: str
 ) -> None:
-    store = MemoryStore()
-    snapshots = SnapshotStore(store, IDENTITY)
-    key = await snapshots.write(parts_of(1))
+    store, snapshots, key = await written()
     await spoil(store, key, lambda data: json.dumps(json.loads(data) | change).encode())
     with pytest.raises(SnapshotError, match=reason):
         await snapshots.read(key)
 
 
 async def test_a_manifest_that_is_no_json_or_not_there_is_refused() -> None:
-    store = MemoryStore()
-    snapshots = SnapshotStore(store, IDENTITY)
-    key = await snapshots.write(parts_of(1))
+    store, snapshots, key = await written()
     await spoil(store, key, lambda data: data[: len(data) // 2])
     with pytest.raises(SnapshotError, match="not JSON"):
         await snapshots.read(key)
@@ -237,10 +234,7 @@ async def test_a_call_that_hangs_is_given_up_and_made_anew() -> None:
 
 
 async def test_a_name_with_other_bytes_is_not_overwritten() -> None:
-    store = MemoryStore()
-    parts = parts_of(1)
-    snapshots = SnapshotStore(store, IDENTITY)
-    key = await snapshots.write(parts)
+    (store, snapshots, key), parts = await written(), parts_of(1)
     await spoil(store, part_key(position_of(key), 0), _flip)
     with pytest.raises(ObjectExistsError):
         await snapshots.write(parts)

@@ -19,8 +19,8 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 from storage.stores.s3 import S3Address, S3Store
+from tests.parts.tcp_proxy import Proxy
 from tests.storage.stores.fake_s3 import HANG_UP, Answer, FakeS3, Request, error
-from tests.storage.stores.proxy import Proxy
 
 pytestmark = pytest.mark.real_loop
 
