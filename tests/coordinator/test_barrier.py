@@ -1,6 +1,8 @@
 """Barrier: a head read that began after the call, shared by all who wait for it (P9)."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -48,16 +50,22 @@ class _Positions:
         return future
 
 
-def barrier_on(log: _Log, positions: _Positions) -> Barrier:
-    return Barrier(log, wait_for=positions.wait_for, deadline_ms=5000, stats=LogClientStats())
+@contextlib.asynccontextmanager
+async def barrier_on(
+    log: _Log, positions: _Positions
+) -> AsyncIterator[tuple[Barrier, asyncio.TaskGroup]]:
+    """A barrier that runs, and a group for those who wait for it."""
+    barrier = Barrier(log, wait_for=positions.wait_for, deadline_ms=5000, stats=LogClientStats())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(barrier.run())
+        yield barrier, tasks
+        running.cancel()
 
 
 @pytest.mark.promise("P9")
 async def test_barrier_under_way_does_not_count_for_who_comes_later() -> None:
     log, positions = _Log(), _Positions()
-    barrier = barrier_on(log, positions)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(barrier.run())
+    async with barrier_on(log, positions) as (barrier, tasks):
         first = tasks.create_task(barrier.wait())
         await asyncio.sleep(0.5)
         log.newest = 2  # Written before the second call, after the first read.
@@ -65,42 +73,33 @@ async def test_barrier_under_way_does_not_count_for_who_comes_later() -> None:
         assert first.done()
         assert positions.waited == [1, 2]
         assert log.reads[1] >= 0.5
-        running.cancel()
 
 
 @pytest.mark.promise("P9")
 async def test_all_who_wait_share_the_next_read() -> None:
     log = _Log()
-    barrier = barrier_on(log, _Positions())
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(barrier.run())
+    async with barrier_on(log, _Positions()) as (barrier, tasks):
         waits = [tasks.create_task(barrier.wait())]
         await asyncio.sleep(0.1)
         waits += [tasks.create_task(barrier.wait()) for _ in range(50)]
         await asyncio.wait(waits)
         assert len(log.reads) == 2
-        running.cancel()
 
 
 @pytest.mark.promise("P9")
 async def test_barrier_ends_only_when_the_head_is_applied() -> None:
     log, positions = _Log(), _Positions(applied=0)
-    barrier = barrier_on(log, positions)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(barrier.run())
+    async with barrier_on(log, positions) as (barrier, tasks):
         wait = tasks.create_task(barrier.wait())
         await asyncio.sleep(3)
         assert not wait.done()
         positions.futures[0].set_result(None)
         await wait
-        running.cancel()
 
 
 async def test_barrier_behind_an_unapplied_one_does_not_wait_for_its_read() -> None:
     log, positions = _Log(), _Positions(applied=0)
-    barrier = barrier_on(log, positions)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(barrier.run())
+    async with barrier_on(log, positions) as (barrier, tasks):
         waits = [tasks.create_task(barrier.wait())]
         await asyncio.sleep(1.5)
         waits.append(tasks.create_task(barrier.wait()))
@@ -109,30 +108,23 @@ async def test_barrier_behind_an_unapplied_one_does_not_wait_for_its_read() -> N
         for future in positions.futures:
             future.set_result(None)
         await asyncio.wait(waits)
-        running.cancel()
 
 
 async def test_read_without_answer_is_made_again_within_the_deadline() -> None:
     log = _Log()
     log.failures = 2
-    barrier = barrier_on(log, _Positions())
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(barrier.run())
+    async with barrier_on(log, _Positions()) as (barrier, _):
         await barrier.wait()
         assert len(log.reads) == 3
-        running.cancel()
 
 
 async def test_barrier_gives_up_at_its_deadline() -> None:
     log = _Log()
     log.failures = 100
-    barrier = barrier_on(log, _Positions())
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(barrier.run())
+    async with barrier_on(log, _Positions()) as (barrier, _):
         with pytest.raises(LogUnavailableError):
             await barrier.wait()
         assert 5 <= now_s() < 5.1
-        running.cancel()
 
 
 async def test_a_head_before_what_is_applied_is_that_of_another_log() -> None:

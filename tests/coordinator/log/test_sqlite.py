@@ -89,14 +89,13 @@ async def test_appends_that_wait_share_a_commit(
 
     monkeypatch.setattr(_Worker, "_commit", counting)
 
-    log = SqliteLog(tmp_path / "log.db")
-    sessions = [await log.open(await log.grant(30_000), b"open") for _ in range(50)]
-    sizes.clear()
-    positions = await asyncio.gather(*[log.append(each, 1, b"x") for each in sessions])
-    assert positions == sorted(set(positions))
-    assert sum(sizes) == 50
-    assert len(sizes) < 25
-    await log.aclose()
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        sessions = [await log.open(await log.grant(30_000), b"open") for _ in range(50)]
+        sizes.clear()
+        positions = await asyncio.gather(*[log.append(each, 1, b"x") for each in sessions])
+        assert positions == sorted(set(positions))
+        assert sum(sizes) == 50
+        assert len(sizes) < 25
 
 
 async def test_tail_that_fell_far_behind_reads_the_file_again(
@@ -104,17 +103,16 @@ async def test_tail_that_fell_far_behind_reads_the_file_again(
 ) -> None:
     monkeypatch.setattr("coordinator.log.sqlite.FEED_ENTRIES_MAX", 5)
 
-    log = SqliteLog(tmp_path / "log.db")
-    session = await log.open(await log.grant(30_000), b"open")
-    numbers: list[int] = []
-    async with aclosing(log.tail(Position(0))) as batches:
-        numbers += [entry.n for entry in await anext(batches)]
-        for n in range(1, 50):
-            await log.append(session, n, b"x")
-        while len(numbers) < 50:
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await log.open(await log.grant(30_000), b"open")
+        numbers: list[int] = []
+        async with aclosing(log.tail(Position(0))) as batches:
             numbers += [entry.n for entry in await anext(batches)]
-    assert numbers == list(range(50))
-    await log.aclose()
+            for n in range(1, 50):
+                await log.append(session, n, b"x")
+            while len(numbers) < 50:
+                numbers += [entry.n for entry in await anext(batches)]
+        assert numbers == list(range(50))
 
 
 async def refusal(path: Path) -> str:
@@ -172,23 +170,22 @@ def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 async def test_failed_write_is_unknown_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = SqliteLog(tmp_path / "log.db")
-    session = await written(log, 3)
-    insert, failures = SqliteLog._insert, [1]
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await written(log, 3)
+        insert, failures = SqliteLog._insert, [1]
 
-    def failing(self, connection, session, n, payload):
-        place = insert(self, connection, session, n, payload)
-        if failures:
-            failures.pop()
-            raise sqlite3.OperationalError("database or disk is full")
-        return place
+        def failing(self, connection, session, n, payload):
+            place = insert(self, connection, session, n, payload)
+            if failures:
+                failures.pop()
+                raise sqlite3.OperationalError("database or disk is full")
+            return place
 
-    monkeypatch.setattr(SqliteLog, "_insert", failing)
-    with pytest.raises(LogUnavailableError, match="disk is full"):
-        await log.append(session, 3, b"3")
-    assert await log.append(session, 3, b"3") == await log.head()
-    assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
-    await log.aclose()
+        monkeypatch.setattr(SqliteLog, "_insert", failing)
+        with pytest.raises(LogUnavailableError, match="disk is full"):
+            await log.append(session, 3, b"3")
+        assert await log.append(session, 3, b"3") == await log.head()
+        assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
 
 
 async def test_log_of_the_format_before_is_read_and_can_be_cut(tmp_path: Path) -> None:
@@ -291,12 +288,11 @@ async def test_a_logs_own_checkpoints_are_nobody_elses_changes(
     monkeypatch.setattr("coordinator.log.sqlite_file.CHECKPOINT_WAL_BYTES", 100_000)
 
     path = tmp_path / "log.db"
-    log = SqliteLog(path)
-    session = await log.open(await log.grant(30_000), b"open")
-    before = path.stat().st_size
-    for n in range(1, 101):
-        await log.append(session, n, bytes(4000))
-    # What was committed is in the file, and the one beside it was begun anew.
-    assert path.stat().st_size > before + 200_000
-    assert path.with_name("log.db-wal").stat().st_size < 200_000
-    await log.aclose()
+    async with aclosing(SqliteLog(path)) as log:
+        session = await log.open(await log.grant(30_000), b"open")
+        before = path.stat().st_size
+        for n in range(1, 101):
+            await log.append(session, n, bytes(4000))
+        # What was committed is in the file, and the one beside it was begun anew.
+        assert path.stat().st_size > before + 200_000
+        assert path.with_name("log.db-wal").stat().st_size < 200_000
