@@ -16,6 +16,7 @@ from coordinator.commands.entries import (
     Outcome,
     TopicCreated,
 )
+from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
 from coordinator.machine.machine import Machine
 from coordinator.tables.partitions import Partition
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
@@ -109,6 +110,12 @@ class Story:
             default=0,
         )
         return CommitChunk(number, length, spans)
+
+    def producer(self, incarnation: Incarnation, transactional_id: str) -> tuple[int, int]:
+        """Id and epoch of a new producer."""
+        outcome = self.do(incarnation, InitProducer(transactional_id, 60_000, -1, -1))
+        assert isinstance(outcome, ProducerInitialized)
+        return outcome.producer_id, outcome.producer_epoch
 
     def partition(self, topic_id: TopicId, partition: int = 0) -> Partition:
         row = self.machine.partitions.get(topic_id, partition)

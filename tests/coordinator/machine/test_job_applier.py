@@ -23,7 +23,6 @@ from coordinator.commands.job_commands import (
     TrimLogs,
     Trimmed,
 )
-from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
 from coordinator.machine import job_applier
 from coordinator.tables import partitions
 from coordinator.tables.objects import OBJECT_NUMBERS_AHEAD_MAX
@@ -119,9 +118,8 @@ def test_records_of_an_open_transaction_may_be_deleted_and_the_stable_offset_goe
 
 def open_batch(story: JobStory) -> Item:
     """A batch of ten records that opens a transaction."""
-    outcome = story.do(story.agent, InitProducer("pay", 1000, -1, -1))
-    assert isinstance(outcome, ProducerInitialized)
-    return batch(outcome.producer_id, 0, timestamp=1, instance=OF_EPOCH)
+    producer_id, _ = story.producer(story.agent, "pay")
+    return batch(producer_id, 0, timestamp=1, instance=OF_EPOCH)
 
 
 # Retention.

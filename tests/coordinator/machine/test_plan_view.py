@@ -6,8 +6,6 @@ import pytest
 
 from coordinator.commands.transaction_commands import (
     EndTransaction,
-    InitProducer,
-    ProducerInitialized,
     TransactionEnded,
 )
 from coordinator.machine.plan_view import topic_plan
@@ -89,11 +87,7 @@ def test_a_partition_that_does_not_exist_has_no_plan():
 def with_transactions() -> tuple[Story, TopicId]:
     """0-2 aborted, 3 plain, 4-5 aborted by another, 6 and 7 markers, 8-9 open, 10 plain."""
     story, agent, topic_id = begun()
-    producers = []
-    for number in range(2):
-        outcome = story.do(agent, InitProducer(f"t{number}", 60_000, -1, -1))
-        assert isinstance(outcome, ProducerInitialized)
-        producers.append(outcome.producer_id)
+    producers = [story.producer(agent, name)[0] for name in ("t0", "t1")]
     first, second = producers
 
     def batch(producer_id: int, records: int, epoch: int = 0) -> Item:
@@ -127,9 +121,7 @@ def test_nothing_behind_the_last_stable_offset_is_in_the_plan():
 def test_a_span_that_reaches_over_the_last_stable_offset_is_in_the_plan_whole():
     story, topic_id = with_transactions()
     agent = next(iter(story.machine.incarnations)).incarnation
-    outcome = story.do(agent, InitProducer("t0", 60_000, -1, -1))
-    assert isinstance(outcome, ProducerInitialized)
-    item = Item(0, 100, 1, 500, outcome.producer_id, outcome.producer_epoch, 0, OF_EPOCH)
+    item = Item(0, 100, 1, 500, *story.producer(agent, "t0"), 0, OF_EPOCH)
     story.commit(agent, span(topic_id, plain(100, 4), item, plain(100, 2)))
     (view,) = topic_plan(story.machine, topic_id, partitions={0: 12}).view["partitions"]
     assert (view["end"], view["markers"], view["aborted"]) == (16, [], [])

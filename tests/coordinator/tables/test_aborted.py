@@ -8,8 +8,6 @@ from coordinator.commands.entries import DONE
 from coordinator.commands.job_commands import RowsMoved, Trim, TrimLogs
 from coordinator.commands.transaction_commands import (
     EndTransaction,
-    InitProducer,
-    ProducerInitialized,
 )
 from coordinator.tables.partition import AbortedRange, Partition
 from protocol.errors import ErrorCode
@@ -24,8 +22,7 @@ class AbortedStory(JobStory):
     """Transactions of several ids, the batches of which are as long as is asked for."""
 
     def begin(self, name: str, *records: int) -> None:
-        outcome = self.do(self.agent, InitProducer(name, 1000, -1, -1))
-        assert isinstance(outcome, ProducerInitialized)
+        self.producer(self.agent, name)
         self.go_on(name, *records)
 
     def go_on(self, name: str, *records: int, sequence: int = 0) -> None:

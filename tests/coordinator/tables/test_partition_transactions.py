@@ -3,8 +3,6 @@
 from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.transaction_commands import (
     EndTransaction,
-    InitProducer,
-    ProducerInitialized,
 )
 from coordinator.tables.partition import AbortedRange, Partition
 from coordinator.tables.partitions import PURGE_ROWS_MAX
@@ -19,9 +17,7 @@ def written(
     story: Story, agent: Incarnation, topic_id: TopicId, count: int, *, commit: bool
 ) -> None:
     """Transactions of one batch of ten records each, one after the other."""
-    outcome = story.do(agent, InitProducer("orders", 1000, -1, -1))
-    assert isinstance(outcome, ProducerInitialized)
-    producer_id, epoch = outcome.producer_id, outcome.producer_epoch
+    producer_id, epoch = story.producer(agent, "orders")
     for number in range(epoch, epoch + count):
         item = batch(producer_id, 0, epoch=number, timestamp=500, instance=OF_EPOCH)
         story.commit(agent, span(topic_id, item))
@@ -54,10 +50,9 @@ def test_an_offset_of_a_marker_is_found_at_the_marker():
 def test_producer_ids_and_epochs_of_markers_may_be_as_large_as_they_get():
     story, agent, topic_id = begun()
     story.machine.producer_ids.next = (1 << 62) - 1
-    outcome = story.do(agent, InitProducer("orders", 1000, -1, -1))
-    assert isinstance(outcome, ProducerInitialized)
-    story.commit(agent, span(topic_id, batch(outcome.producer_id, 0, instance=OF_EPOCH)))
-    story.do(agent, EndTransaction("orders", outcome.producer_id, 0, False, None))
+    producer_id, epoch = story.producer(agent, "orders")
+    story.commit(agent, span(topic_id, batch(producer_id, 0, instance=OF_EPOCH)))
+    story.do(agent, EndTransaction("orders", producer_id, epoch, False, None))
     marker = story.partition(topic_id).row(1)
     assert isinstance(marker, Marker)
     assert marker.producer_id == (1 << 62) - 1
@@ -118,8 +113,7 @@ def test_a_purge_takes_markers_windows_and_aborted_ranges_in_slices():
 
 def test_an_open_transaction_of_a_purged_topic_ends_without_a_trace():
     story, agent, topic_id = begun()
-    outcome = story.do(agent, InitProducer("orders", 1000, -1, -1))
-    assert isinstance(outcome, ProducerInitialized)
+    assert story.producer(agent, "orders") == (0, 0)
     story.commit(agent, span(topic_id, plain(), batch(0, 0, instance=OF_EPOCH)))
     row = story.partition(topic_id)
     assert dict(row.open_transactions) == {0: 10}

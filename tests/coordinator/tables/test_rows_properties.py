@@ -35,7 +35,7 @@ from coordinator.commands.job_commands import (
     TrimLogs,
     Trimmed,
 )
-from coordinator.commands.transaction_commands import EndTransaction, InitProducer
+from coordinator.commands.transaction_commands import EndTransaction
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from storage.formats.page import decode_rows, digest, encode_rows
@@ -88,10 +88,7 @@ class Rows(RuleBasedStateMachine):
         self.bodies: dict[tuple[ObjectId, int], bytes] = {}
         """Of pages, by where they are."""
         self.numbers = dict.fromkeys(ObjectKind, 0)
-        self.producers = {}
-        for name in NAMES:
-            outcome = self.story.do(self.agent, InitProducer(name, 1000, -1, -1))
-            self.producers[name] = outcome.producer_id
+        self.producers = {name: self.story.producer(self.agent, name)[0] for name in NAMES}
 
     # What clients do.
 

@@ -57,9 +57,7 @@ class Begun(Story):
         self.producer_id, self.epoch = self.init("orders")
 
     def init(self, transactional_id: str) -> tuple[int, int]:
-        outcome = self.do(self.agent, InitProducer(transactional_id, 1000, -1, -1))
-        assert isinstance(outcome, ProducerInitialized)
-        return outcome.producer_id, outcome.producer_epoch
+        return self.producer(self.agent, transactional_id)
 
     def row(self) -> TransactionRow:
         row = self.machine.transactions.get("orders")
