@@ -16,7 +16,8 @@
 | whole clusters under faults | `tests/sim`, from seeds | virtual time |
 
 An API is called with neutral shapes: `await one.call(apis.METADATA, MetadataRequest())`, or on a
-connection of its own `await client.call(api_key, version, request)`; both give the response.
+connection of its own `await client.call(api_key, version, request)`; both give the response. Shapes
+that many tests send are made from plain values by `requests`.
 
 What goes wrong is a gate in front of a port (`faults`): `one.log.before["append"] = lost()`,
 `one.log.after["append"] = lost()` (it arrived, the answer did not), `one.log.down = True`,

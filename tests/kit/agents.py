@@ -31,10 +31,10 @@ from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition
 from coordinator.tables.topics import Topic
 from protocol import apis
-from protocol.messages import hot
 from storage.stores.memory import MemoryStore
 from storage.writer import Writer
 from tests.kit import loop as virtual
+from tests.kit import requests
 from tests.kit.client import Client
 from tests.kit.faults import FaultyLog, FaultyStore, slow
 
@@ -141,14 +141,9 @@ class Agent:
 
     async def produce(self, topic: str, batch: bytes, *, partition: int = 0) -> int:
         """The base offset that the batch got."""
-        data = hot.PartitionProduceData(index=partition, records=batch)
-        request = hot.ProduceRequest(
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[hot.TopicProduceData(name=topic, partition_data=[data])],
-        )
+        request = requests.produce({(topic, partition): batch}, timeout_ms=30_000)
         answer = await self.call(apis.PRODUCE, request, version=9)
-        (row,) = answer.responses[0].partition_responses
+        row = requests.rows_of(answer)[topic, partition]
         assert row.error_code == 0
         base_offset: int = row.base_offset
         return base_offset

@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from broker.edge.connection import KafkaServerProtocol
 from broker.edge.server import KafkaServer
-from protocol import messages
-from protocol.framing import parse_response_header, request_frame
 from protocol.types import Buffer
+from tests.kit.requests import Exchange
 
 ANSWER_S = 120.0
 """Longer than any deadline of a request."""
@@ -98,7 +97,7 @@ class Client:
         self.kernel = bytearray()
         self.was_lost = False
         self.reads = 0
-        self._sent: list[tuple[int, int]] = []
+        self._exchange = Exchange()
         self._read_answers = 0
         self.protocol.connection_made(self.transport)
 
@@ -119,11 +118,7 @@ class Client:
             frames = self.frames()
             if len(frames) > index:
                 self._read_answers += 1
-                correlation_id: int = struct.unpack_from(">i", frames[index])[0]
-                key, version = self._sent[correlation_id - 1]
-                got, body = parse_response_header(key, version, frames[index])
-                assert got == correlation_id
-                return messages.decode_response(key, version, body)
+                return self._exchange.response(frames[index])[1]
             assert not self.closed, "closed instead of an answer"
             await asyncio.sleep(0.01)
         raise AssertionError("not answered")
@@ -149,10 +144,9 @@ class Client:
         body: bytes | None = None,
     ) -> bytes:
         """A request's bytes; the answer to it is expected next."""
-        if body is None:
-            body = messages.encode_request(api_key, version, request) if request else bytes(4)
-        self._sent.append((api_key, version))
-        return request_frame(api_key, version, len(self._sent), client_id, body)
+        if body is None and request is None:
+            body = bytes(4)
+        return self._exchange.request(api_key, version, request, client_id=client_id, body=body)
 
     def put(self, data: bytes) -> None:
         """Bytes arrive in the kernel; the loop has not looked yet."""

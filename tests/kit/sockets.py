@@ -22,11 +22,10 @@ from broker.agent import Agent
 from broker.composition import Parts
 from broker.config.settings import Settings, load
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from protocol import apis, messages
-from protocol.framing import parse_response_header, request_frame
-from protocol.messages import CreatableTopic, CreateTopicsRequest, hot
+from protocol import apis
 from protocol.records import Record, build_batch
 from storage.stores.memory import MemoryStore
+from tests.kit import requests
 from tests.kit.faults import FaultyLog, FaultyStore
 
 
@@ -139,7 +138,7 @@ class SocketClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._correlation_id = 0
+        self._exchange = requests.Exchange()
         self.refused_stale: Callable[[], int] = lambda: 0
         """How many requests the agent has refused because its loop had stood still (P17)."""
 
@@ -162,20 +161,17 @@ class SocketClient:
                 return response
 
     async def _call(self, api_key: int, version: int, request: object, *, seconds: float) -> Any:
-        self._correlation_id += 1
-        body = messages.encode_request(api_key, version, request)
-        self._writer.write(request_frame(api_key, version, self._correlation_id, None, body))
+        self._writer.write(self._exchange.request(api_key, version, request))
         async with asyncio.timeout(seconds):
             length = int.from_bytes(await self._reader.readexactly(4))
             frame = await self._reader.readexactly(length)
-        correlation_id, body_read = parse_response_header(api_key, version, frame)
-        assert correlation_id == self._correlation_id
-        return messages.decode_response(api_key, version, body_read)
+        number, response = self._exchange.response(frame)
+        assert number == self._exchange.sent
+        return response
 
     async def create(self, topic: str, *, seconds: float = 10.0) -> int:
         """The error code of creating a topic of one partition."""
-        asked = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
-        request = CreateTopicsRequest(topics=[asked], timeout_ms=5000)
+        request = requests.create_topics({topic: 1})
         response = await self.call(apis.CREATE_TOPICS, 5, request, seconds=seconds)
         error_code: int = response.topics[0].error_code
         return error_code
@@ -185,26 +181,15 @@ class SocketClient:
     ) -> tuple[int, int]:
         """Error code and base offset of one batch written to partition 0."""
         batch = build_batch([Record(value=value, timestamp=1) for value in values])
-        partition = hot.PartitionProduceData(index=0, records=batch)
-        data = hot.TopicProduceData(name=topic, partition_data=[partition])
-        request = hot.ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[data])
-        response = await self.call(apis.PRODUCE, 9, request)
-        answer = response.responses[0].partition_responses[0]
-        return answer.error_code, answer.base_offset
+        request = requests.produce({(topic, 0): batch}, timeout_ms=timeout_ms)
+        row = requests.rows_of(await self.call(apis.PRODUCE, 9, request))[topic, 0]
+        return row.error_code, row.base_offset
 
     async def fetch(self, topic: str, offset: int, *, max_wait_ms: int = 100) -> tuple[int, int]:
         """Error code and bytes of records of one fetch from partition 0."""
-        partition = hot.FetchPartition(
-            partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
-        )
-        request = hot.FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            topics=[hot.FetchTopic(topic=topic, partitions=[partition])],
-        )
-        response = await self.call(apis.FETCH, 11, request)
-        answer = response.responses[0].partitions[0]
-        return answer.error_code, len(answer.records or b"")
+        request = requests.fetch({(topic, 0): offset}, max_wait_ms=max_wait_ms)
+        row = requests.rows_of(await self.call(apis.FETCH, 11, request))[topic, 0]
+        return row.error_code, len(row.records or b"")
 
     async def close(self) -> None:
         self._writer.close()
