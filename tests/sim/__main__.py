@@ -4,6 +4,7 @@ import argparse
 import random
 import sys
 import time
+from collections import Counter
 
 from tests.sim.seeds import run_all, violations
 
@@ -17,7 +18,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, help="instead of fresh ones: this one and those after")
     options = parser.parse_args()
     if options.seed is not None:
-        found = violations(options.seed)
+        counts: Counter[str] = Counter()
+        found = violations(options.seed, counts=counts)
+        print(", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
         _tell(options.seed, found)
         sys.exit(1 if found else 0)
     first = options.first

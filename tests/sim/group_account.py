@@ -11,6 +11,7 @@ from typing import NamedTuple
 from coordinator.commands.group_commands import CommitOffsets, OffsetsCommitted
 from coordinator.log_client import Applied
 from protocol.errors import ErrorCode
+from tests.sim.account import Account
 
 
 @dataclass
@@ -26,11 +27,10 @@ class Committed(NamedTuple):
 
 
 @dataclass
-class GroupAccount:
+class GroupAccount(Account):
     """Of one group."""
 
-    group_id: str
-    violations: list[str] = field(default_factory=list)
+    group_id: str = ""
     beliefs: dict[int, Belief] = field(default_factory=dict)
     given: dict[tuple[int, int], str] = field(default_factory=dict)
     """(generation, partition) to member id, of a classic group."""
@@ -41,8 +41,6 @@ class GroupAccount:
     """Partitions in which a member's commit that came late took back its own later one. Nothing in
     it says that it is late, so Kafka takes it as well, as long as member and epoch are right."""
     position: int = 0
-    commits: int = 0
-    rebalances: int = 0
 
     def gives(self, generation: int, partition: int, member_id: str) -> None:
         """A SyncGroup answer: one owner per partition and generation."""
@@ -71,7 +69,7 @@ class GroupAccount:
 
     def committed(self, partition: int, offset: int) -> None:
         """A commit was acknowledged."""
-        self.commits += 1
+        self.counts["commits"] += 1
         self.acknowledged[partition] = max(self.acknowledged.get(partition, -1), offset)
 
     def fetched(self, partition: int, offset: int, least: int) -> None:

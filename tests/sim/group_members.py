@@ -6,7 +6,9 @@ grow, from the one they were told.
 """
 
 import asyncio
-import random
+from typing import Any
+
+from typing_extensions import override
 
 from protocol import apis, messages
 from protocol.consumer_protocol import (
@@ -16,9 +18,12 @@ from protocol.consumer_protocol import (
     write_subscription,
 )
 from protocol.errors import ErrorCode
-from tests.sim.client import Client, LostError
+from protocol.types import TopicId
+from tests.kit.requests import GROUP, error_of
+from tests.sim.client import REQUEST_TIMEOUT_S, Address, LostError, offsets_in
 from tests.sim.group_account import GroupAccount
-from tests.sim.workload import TOPIC, Addresses
+from tests.sim.workload import TOPIC
+from tests.sim.world import Worker, World
 
 SESSION_S = 6.0
 CONSUMER_SESSION_S = 6.0
@@ -34,28 +39,26 @@ ELSEWHERE = {
 """Nothing is wrong with the member: find the coordinator again."""
 
 
-class Member:
+class Member(Worker):
     """What members of both protocols do."""
 
     session_s = SESSION_S
 
     def __init__(
         self,
-        client: Client,
-        addresses: Addresses,
+        world: World,
+        name: str,
         account: GroupAccount,
-        rng: random.Random,
         *,
         partitions: int,
         instance_id: str | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        self.client = client
-        self.name = client.name
-        self.who = instance_id or client.name
+        super().__init__(world, name, timeout_s)
+        self.who = instance_id or name
         """Two with one instance id are one member; until the older one hears that it is fenced
         both believe, as in Kafka (KIP-345)."""
         self.account = account
-        self.rng = rng
         self.partitions = partitions
         self.instance_id = instance_id
         self.member_id = ""
@@ -64,11 +67,9 @@ class Member:
         self.positions: dict[int, int] = {}
         self.settled = False
         """The last heartbeat was answered well, and there was nothing to do."""
-        self._addresses = addresses
-        self._coordinator: tuple[str, int] | None = None
-        self._loop = asyncio.get_running_loop()
+        self._coordinator: Address | None = None
+        self._loop = world.loop
         self._proven_s = 0.0
-        self.stopping = False
         self.calm = False
         """No more stalls."""
 
@@ -81,13 +82,11 @@ class Member:
         """What a killed process leaves behind: nothing."""
         self.account.owns(self.who, set(), self._loop.time(), 0.0)
 
-    async def ask(self, key: int, version: int, request):
+    async def ask(self, key: int, version: int, request: Any) -> Any:
         """From the coordinator; None when there is none to be had, or it changed."""
         try:
             if self._coordinator is None:
-                await self._find()
-            if self._coordinator is None:
-                return None
+                self._coordinator = await self.client.coordinator(self.account.group_id, GROUP)
             sent_s = self._loop.time()
             connection = await self.client.connect(self._coordinator)
             if key == apis.OFFSET_COMMIT and not self.calm and self.rng.random() < 0.03:
@@ -107,19 +106,6 @@ class Member:
             self._proven_s = sent_s
         return answer
 
-    async def _find(self) -> None:
-        version = self.rng.choice((1, 2, 4, 6))
-        group_id = self.account.group_id
-        request = messages.FindCoordinatorRequest(
-            key=group_id, key_type=0, coordinator_keys=[group_id]
-        )
-        answer = await self.client.ask(
-            self._addresses.any(), apis.FIND_COORDINATOR, version, request
-        )
-        found = answer.coordinators[0] if version >= 4 else answer
-        if found.error_code == ErrorCode.NONE:
-            self._coordinator = (found.host, found.port)
-
     async def rest(self, seconds: float) -> None:
         """Between two steps; sometimes far too long, as in a garbage collection."""
         if not self.calm and self.rng.random() < 0.02:
@@ -132,24 +118,13 @@ class Member:
         if not wanted:
             return True
         least = {partition: self.account.acknowledged.get(partition, -1) for partition in wanted}
-        topic = messages.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=wanted)
-        group = messages.OffsetFetchRequestGroup(group_id=self.account.group_id, topics=[topic])
-        version = self.rng.choice((3, 7, 8, 9))
-        request = messages.OffsetFetchRequest(
-            group_id=self.account.group_id, topics=[topic], groups=[group]
-        )
-        answer = await self.ask(apis.OFFSET_FETCH, version, request)
-        if answer is None:
+        places = [(TOPIC, partition) for partition in wanted]
+        told = offsets_in(await self.ask(*self.client.offset_fetch(self.account.group_id, places)))
+        if told is None:
             return False
-        told = answer.groups[0] if version >= 8 else answer
-        if told.error_code != ErrorCode.NONE:
-            return False
-        for partition in told.topics[0].partitions:
-            if partition.error_code != ErrorCode.NONE:
-                return False
-            index = partition.partition_index
-            self.account.fetched(index, partition.committed_offset, least[index])
-            self.positions[index] = max(partition.committed_offset, 0)
+        for (_, partition), offset in told.items():
+            self.account.fetched(partition, offset, least[partition])
+            self.positions[partition] = max(offset, 0)
         return True
 
     async def commit(self) -> int:
@@ -180,27 +155,17 @@ class Member:
         answer = await self.ask(apis.OFFSET_COMMIT, 9, request)
         if answer is None:
             return ErrorCode.NONE
-        for partition in answer.topics[0].partitions:
-            if partition.error_code != ErrorCode.NONE:
-                return partition.error_code
-            offset = wanted[partition.partition_index]
-            self.account.committed(partition.partition_index, offset)
+        for row in answer.topics[0].partitions:
+            if row.error_code != ErrorCode.NONE:
+                return ErrorCode(row.error_code)
+            self.account.committed(row.partition_index, wanted[row.partition_index])
         return ErrorCode.NONE
-
-
-def error_of(answer) -> int:
-    if hasattr(answer, "error_code") and answer.error_code != ErrorCode.NONE:
-        return answer.error_code
-    if getattr(answer, "groups", None):
-        return answer.groups[0].error_code
-    if isinstance(answer, messages.OffsetCommitResponse):
-        return answer.topics[0].partitions[0].error_code
-    return ErrorCode.NONE
 
 
 class ClassicMember(Member):
     """An eager consumer of the classic protocol."""
 
+    @override
     async def run(self) -> None:
         while not self.stopping:
             if await self._join():
@@ -237,16 +202,16 @@ class ClassicMember(Member):
             return False
         self.member_id = answer.member_id
         self.epoch = answer.generation_id
-        self.account.rebalances += 1
-        assignments = []
+        self.account.counts["rebalances"] += 1
+        assignments: list[messages.SyncGroupRequestAssignment] = []
         if answer.leader == self.member_id and not answer.skip_assignment:
             assignments = self._deal(answer)
         return await self._sync(assignments)
 
-    def _deal(self, answer) -> list:
+    def _deal(self, answer: Any) -> list[messages.SyncGroupRequestAssignment]:
         members = sorted(member.member_id for member in answer.members)
         if len(set(members)) != len(members) or self.member_id not in members:
-            self.account.violations.append(f"{self.name} leads the members {members}")
+            self.wrong(f"leads the members {members}")
         return [
             messages.SyncGroupRequestAssignment(
                 member_id=member_id,
@@ -257,7 +222,7 @@ class ClassicMember(Member):
             for index, member_id in enumerate(members)
         ]
 
-    async def _sync(self, assignments: list) -> bool:
+    async def _sync(self, assignments: list[messages.SyncGroupRequestAssignment]) -> bool:
         request = messages.SyncGroupRequest(
             group_id=self.account.group_id,
             generation_id=self.epoch,
@@ -325,6 +290,7 @@ class ConsumerMember(Member):
 
     session_s = CONSUMER_SESSION_S
 
+    @override
     async def run(self) -> None:
         self.member_id = f"{self.name}-{self.rng.getrandbits(32):08x}"
         self.epoch = 0
@@ -339,7 +305,7 @@ class ConsumerMember(Member):
         self.epoch = -1 if self.instance_id is None else -2
         await self._beat(full=False)
 
-    async def _beat(self, *, full: bool):
+    async def _beat(self, *, full: bool) -> Any:
         joining = self.epoch == 0
         owned = []
         if self.owned and self._topic_id is not None:
@@ -357,11 +323,11 @@ class ConsumerMember(Member):
         )
         return await self.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
 
-    _topic_id = None
+    _topic_id: TopicId | None = None
     _tell = False
     """What it owns has changed since it last said so."""
 
-    async def _answered(self, answer) -> bool:
+    async def _answered(self, answer: Any) -> bool:
         """Do as told; True when the next heartbeat must say everything."""
         self.settled = False
         fenced = (
@@ -381,7 +347,7 @@ class ConsumerMember(Member):
         self.epoch = answer.member_epoch
         target = self.owned
         if answer.assignment is not None:
-            self.account.rebalances += 1
+            self.account.counts["rebalances"] += 1
             target = set()
             for topic in answer.assignment.topic_partitions:
                 self._topic_id = topic.topic_id
@@ -396,6 +362,7 @@ class ConsumerMember(Member):
         await self.commit()
         return False
 
+    @override
     async def commit(self) -> int:
         """Only where the position is known."""
         if any(partition not in self.positions for partition in self.owned):

@@ -12,18 +12,40 @@ import contextlib
 import contextvars
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
+from typing_extensions import override
+
+from protocol.types import Buffer
 from tests.kit.loop import OWNER, SimLoop
 
 LATENCY_S = (0.0001, 0.002)
 PIECE_BYTES = (1, 4000, 65536, 1 << 20)
+Address = tuple[str, int]
+Factory = Callable[[], Any]
+"""Of protocols: plain or buffered ones."""
+
+
+class _FakeSocket:
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def getsockname(self) -> Address:
+        return self._address
+
+    def dup(self) -> AbstractContextManager["_FakeSocket"]:
+        return contextlib.nullcontext(self)
+
+    def listen(self, _backlog: int) -> None:
+        """Only `SimServer.start_serving` lets anybody in."""
 
 
 class SimServer:
     """What `loop.create_server` returns: an address of its own, at which it may serve."""
 
-    def __init__(self, network: "Network", address: tuple[str, int], factory: Callable) -> None:
+    def __init__(self, network: "Network", address: Address, factory: Factory) -> None:
         self.address = address
         self.factory = factory
         self.context = contextvars.copy_context()
@@ -32,7 +54,7 @@ class SimServer:
         self._network = network
 
     @property
-    def sockets(self):
+    def sockets(self) -> Sequence[_FakeSocket]:
         return [_FakeSocket(self.address)]
 
     def close(self) -> None:
@@ -48,36 +70,32 @@ class SimServer:
     async def start_serving(self) -> None:
         self.serving = True
 
-    def get_loop(self):
+    def get_loop(self) -> SimLoop:
         return self._network.loop
-
-
-class _FakeSocket:
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
-
-    def getsockname(self) -> tuple[str, int]:
-        return self._address
-
-    def dup(self):
-        return contextlib.nullcontext(self)
-
-    def listen(self, _backlog: int) -> None:
-        """Only `SimServer.start_serving` lets anybody in."""
 
 
 class SimTransport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, network, context, *, local, remote) -> None:
+    def __init__(
+        self,
+        network: "Network",
+        context: contextvars.Context,
+        *,
+        local: Address,
+        remote: Address,
+    ) -> None:
         super().__init__({"peername": remote, "sockname": local})
         self._network = network
         self._loop = network.loop
         self.context = context
         self.owner = context.get(OWNER, "")
-        self.peer: SimTransport | None = None
-        self.protocol = None
+        self.peer: Any = None
+        """The other end."""
+        self.protocol: Any = None
         self._incoming: deque[bytes] = deque()
+        self._wire: deque[bytes | None] = deque()
+        """What is under way to this end; timers say when each piece arrives."""
         self._reading = True
         self._closing = False
         self._lost = False
@@ -87,57 +105,69 @@ class SimTransport(asyncio.Transport):
 
     # What the protocol of this end calls.
 
-    def get_extra_info(self, name, default=None):
+    @override
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "unread_bytes":
             return sum(map(len, self._incoming))
         return super().get_extra_info(name, default)
 
-    def write(self, data) -> None:
+    @override
+    def write(self, data: Buffer) -> None:
         if not self._closing and data:
             self._network.send(self, bytes(data))
 
-    def writelines(self, parts) -> None:
-        self.write(b"".join(bytes(part) for part in parts))
-
+    @override
     def close(self) -> None:
         if not self._closing:
             self._closing = True
             self._network.finish(self)
 
+    @override
     def abort(self) -> None:
         self.close()
 
+    @override
     def is_closing(self) -> bool:
         return self._closing
 
+    @override
     def pause_reading(self) -> None:
         self._reading = False
 
+    @override
     def resume_reading(self) -> None:
         if not self._reading:
             self._reading = True
             self._soon(self._deliver)
 
+    @override
     def is_reading(self) -> bool:
         return self._reading
 
-    def set_write_buffer_limits(self, high=None, low=None) -> None:
+    @override
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return None
 
+    @override
     def get_write_buffer_size(self) -> int:
         return 0
 
+    @override
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return (0, 65536)
 
+    @override
     def can_write_eof(self) -> bool:
         return False
 
-    def set_protocol(self, protocol) -> None:
+    @override
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 
-    def get_protocol(self):
-        return self.protocol
+    @override
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
 
     def hold_back(self, seconds: float) -> None:
         """The network keeps what this end sends from now on for so long (`Network.hold`)."""
@@ -146,7 +176,7 @@ class SimTransport(asyncio.Transport):
 
     # What the network calls, always in this end's context.
 
-    def _soon(self, callback, *args) -> None:
+    def _soon(self, callback: Callable[..., object], *args: object) -> None:
         self._loop.call_soon(callback, *args, context=self.context)
 
     def arrive(self, data: bytes | None) -> None:
@@ -190,16 +220,23 @@ class Network:
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self.loop = loop
         self._rng = rng
-        self.servers: dict[tuple[str, int], SimServer] = {}
+        self.servers: dict[Address, SimServer] = {}
         self._connections: list[SimTransport] = []
         self._ports = iter(range(20_000, 65_000))
         self._arrivals: dict[SimTransport, float] = {}
         self._holding: dict[SimTransport, asyncio.TimerHandle] = {}
-        loop.create_server = self._create_server
-        loop.create_connection = self._create_connection
+        loop.__dict__.update(
+            create_server=self._create_server, create_connection=self._create_connection
+        )
 
     async def _create_server(
-        self, factory, host=None, port=0, *, start_serving=True, **_kwargs
+        self,
+        factory: Factory,
+        host: str | None = None,
+        port: int = 0,
+        *,
+        start_serving: bool = True,
+        **_more: object,
     ) -> SimServer:
         address = (host or "sim", port or next(self._ports))
         if address in self.servers:
@@ -208,7 +245,9 @@ class Network:
         server.serving = start_serving
         return server
 
-    async def _create_connection(self, factory, host, port, **_kwargs):
+    async def _create_connection(
+        self, factory: Factory, host: str, port: int, **_more: object
+    ) -> tuple[SimTransport, Any]:
         await asyncio.sleep(self._delay())
         server = self.servers.get((host, port))
         if server is None or not server.serving:
@@ -248,7 +287,7 @@ class Network:
             return
         at = max(self.loop.time() + self._delay(), self._arrivals.get(receiver, 0.0)) + 1e-9
         self._arrivals[receiver] = at
-        receiver.__dict__.setdefault("wire", deque()).append(data)
+        receiver._wire.append(data)
         self.loop.call_at(at, self._arrive, receiver, context=receiver.context)
 
     @staticmethod
@@ -256,7 +295,7 @@ class Network:
         if receiver.protocol is None:
             receiver._loop.call_later(1e-4, Network._arrive, receiver, context=receiver.context)
             return
-        receiver.arrive(receiver.__dict__["wire"].popleft())
+        receiver.arrive(receiver._wire.popleft())
 
     def hold(self, receiver: SimTransport, seconds: float) -> None:
         """What is sent to this end from now on arrives when the time is over, all at once."""

@@ -6,29 +6,40 @@ of topics that lose records, or of tables. A seed gives the same run wherever an
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 
-from tests.kit.loop import DeadlockError, run
-from tests.sim.bounded_world import simulate_bounded
-from tests.sim.group_world import simulate_groups
-from tests.sim.tables_world import simulate_tables
-from tests.sim.txn_world import simulate_transactions
-from tests.sim.world import simulate
+from tests.kit.loop import DeadlockError, SimLoop, run
+from tests.sim.bounded_world import BoundedWorld
+from tests.sim.group_world import GroupWorld
+from tests.sim.records_world import RecordsWorld
+from tests.sim.tables_world import TablesWorld
+from tests.sim.txn_world import TxnWorld
+from tests.sim.world import World, simulate
 
-KINDS: tuple[Callable, ...] = (
-    simulate,
-    simulate_groups,
-    simulate_transactions,
-    simulate_bounded,
-    simulate_tables,
-)
+KINDS: tuple[type[World], ...] = (RecordsWorld, GroupWorld, TxnWorld, BoundedWorld, TablesWorld)
 
 
-def violations(seed: int) -> list[str]:
-    """One run. What it violated; none is a pass."""
+def violations(
+    seed: int, kind: type[World] | None = None, counts: Counter[str] | None = None
+) -> list[str]:
+    """One run, of the seed's own kind unless told. What it violated; none is a pass.
+
+    `counts` gets what happened how often.
+    """
+    kind = kind or KINDS[seed % len(KINDS)]
+
+    async def main(loop: SimLoop, rng: random.Random) -> list[str]:
+        world = kind(loop, rng)
+        found = await simulate(world)
+        if counts is not None:
+            counts.update(world.counts, steps=loop.steps, virtual_ms=int(loop.time() * 1000))
+        return found
+
     try:
-        return run(KINDS[seed % len(KINDS)], seed=seed)
+        return run(main, seed=seed)
     except DeadlockError as error:
         return [f"deadlock: {error}"]
 

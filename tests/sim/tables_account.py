@@ -30,7 +30,8 @@ from coordinator.machine.machine import FENCED, Machine
 from coordinator.tables.schemas import GLOBAL
 from coordinator.tables.topics import Topic
 from protocol.types import Position
-from tests.sim.bounded_account import BoundedAccount, Partition
+from tests.kit.requests import Partition
+from tests.sim.account import Account, RecordAccount
 
 HOLD = "frazil.iceberg.retention.hold"
 HOLD_MAX = "frazil.iceberg.retention.hold.max.ms"
@@ -70,14 +71,12 @@ class Removal(NamedTuple):
 
 
 @dataclass
-class TablesAccount:
-    """Of one run."""
+class TablesAccount(Account):
+    """Of the tables of one run."""
 
-    now_ms: Callable[[], int]
-    violations: list[str] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    now_ms: Callable[[], int] = lambda: 0
 
     def __post_init__(self) -> None:
         self.machine = Machine()
@@ -98,9 +97,6 @@ class TablesAccount:
         if not any(was_so(state) for state in self.states[since:]):
             seen = [*self.states[since:][-3:]]
             self.violations.append(f"{told}, and that was never so: {seen}")
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     # What the log says.
 
@@ -130,7 +126,7 @@ class TablesAccount:
             self._tables.append((position, tables_of(self.machine)))
 
     def _validate_level(self, position: Position, command: TableCommand) -> None:
-        self.count(type(command).__name__)
+        self.counts[type(command).__name__] += 1
         if not self.machine.incarnations.all_support(TABLES_LEVEL):
             self.violations.append(f"{command} at {position:#x} while an older agent is live")
 
@@ -242,15 +238,15 @@ class TablesAccount:
                 int(configs.get(HOLD_MAX, HOLD_MAX_MS)) if holds else -1,
             )
             self.removals.append(removal)
-            self.count("removals held" if holds else "removals")
+            self.counts["removals held" if holds else "removals"] += 1
             if holds and start > removal.exported:
-                self.count("removals after the hold")
+                self.counts["removals after the hold"] += 1
 
-    def too_much(self, bounded: BoundedAccount) -> list[str]:
+    def too_much(self, records: RecordAccount) -> list[str]:
         """What retention let go of though it was to stay."""
         found = []
         for each in self.removals:
-            lines = {**bounded.acked[each.partition], **bounded.seen[each.partition]}
+            lines = {**records.acked[each.partition], **records.seen[each.partition]}
             for offset in range(each.first, each.end):
                 line = lines.get(offset)
                 if line is None:
@@ -309,7 +305,7 @@ def touches_tables(entry: Entry, *, topics: bool = True) -> bool:
 
 def meaning_of(body: bytes) -> str:
     """The type of the one field that simulated schemas have."""
-    return json.loads(zlib.decompress(body))["fields"][0]["type"]
+    return str(json.loads(zlib.decompress(body))["fields"][0]["type"])
 
 
 def can_read(new: str, old: str) -> bool:

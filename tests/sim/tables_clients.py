@@ -5,15 +5,19 @@ Their HTTP goes through the same network as everything else: it may be late, and
 
 import asyncio
 import json
+from typing import Any
+
+from typing_extensions import override
 
 from broker.registry.errors import STORE_ERROR
 from protocol import apis, messages
 from protocol.errors import ErrorCode
+from tests.kit import requests
+from tests.kit.requests import LATEST
 from tests.sim import web_client
-from tests.sim.bounded_account import Partition
-from tests.sim.bounded_clients import EARLIEST, LATEST, Bounded, LaggingReader, Writer
-from tests.sim.client import LostError
+from tests.sim.client import Address, LostError
 from tests.sim.tables_account import State, TablesAccount
+from tests.sim.workload import LaggingReader, Producer, RecordsCluster, RecordWorker
 
 HTTP_PORT, REGISTRY_PORT = 8080, 8081
 PARTITIONS_MAX = 5
@@ -22,38 +26,38 @@ SUBJECTS = ("s-value", "s-key", "shared")
 UNAVAILABLE = 503
 
 
-class TableClient(Bounded):
+class TableClient(RecordWorker):
     """Also knows HTTP."""
 
-    def __init__(self, *given, tables: TablesAccount) -> None:
-        super().__init__(*given)
+    def __init__(self, world: RecordsCluster, name: str, tables: TablesAccount) -> None:
+        super().__init__(world, name)
         self.tables = tables
 
-    async def web(self, port: int, method: str, path: str, body=None) -> tuple[int, object] | None:
+    async def web(
+        self, port: int, method: str, path: str, body: object = None
+    ) -> tuple[int, Any] | None:
         """From whichever agent; None when there is no answer."""
-        host, _ = self.addresses.any()
-        late_s = (
-            self.rng.choice((2.0, 9.0)) if method != "GET" and self.rng.random() < 0.05 else 0.0
-        )
-        loop = asyncio.get_running_loop()
+        host, _ = self.client.anybody()
+        late_s = 0.0
+        if method != "GET" and self.rng.random() < 0.05:
+            late_s = self.rng.choice((2.0, 9.0))
+        ask = web_client.ask(self.client.loop, (host, port), method, path, body, late_s=late_s)
         try:
-            return await web_client.ask(loop, (host, port), method, path, body, late_s=late_s)
+            return await ask
         except LostError:
             await asyncio.sleep(0.2)
             return None
-
-    def wrong(self, told: str) -> None:
-        self.tables.violations.append(f"{self.client.name}: {told}")
 
 
 class Exporter(TableClient):
     """Has a table of one topic, tells agents how far it is, and now and then goes back."""
 
-    def __init__(self, *given, topic: str, tables: TablesAccount) -> None:
-        super().__init__(*given, tables=tables)
+    def __init__(self, world: RecordsCluster, name: str, tables: TablesAccount, topic: str) -> None:
+        super().__init__(world, name, tables)
         self.topic = topic
         self.at: dict[int, int] = {}
 
+    @override
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self.rng.choice((0.1, 0.5, 3.0)))
@@ -63,28 +67,29 @@ class Exporter(TableClient):
                 await self._move(number)
             await self.report(topic["topic_id"])
 
-    async def look(self) -> dict | None:
+    async def look(self) -> dict[str, Any] | None:
         """What an agent tells of the topic."""
         since = self.tables.now()
         answer = await self.web(HTTP_PORT, "GET", "/export/topics")
         if answer is None or answer[0] == UNAVAILABLE:
             return None
         assert answer[0] == 200, answer
-        topic = next(each for each in answer[1]["topics"] if each["name"] == self.topic)
+        topics: list[dict[str, Any]] = answer[1]["topics"]
+        topic = next(each for each in topics if each["name"] == self.topic)
         told = {int(number): offset for number, offset in topic["exported"].items()}
 
         def was_so(state: State) -> bool:
             counted = state.partition_counts[self.topic] == topic["partitions"]
             return counted and state.exported.get(self.topic, {}) == told
 
-        self.tables.check(since, was_so, f"{self.client.name} was told {topic}")
+        self.tables.check(since, was_so, f"{self.name} was told {topic}")
         return topic
 
     async def _move(self, number: int) -> None:
         at = self.at.get(number, 0)
         if self.rng.random() < 0.25:
             self.at[number] = self.rng.randrange(at + 1)
-            self.tables.count("went back")
+            self.tables.counts["went back"] += 1
         elif self.rng.random() < 0.6:
             end = await self.limit((self.topic, number), LATEST)
             if end is not None:
@@ -106,7 +111,7 @@ class Exporter(TableClient):
         self.tables.check(
             since,
             lambda state: at.items() <= state.exported.get(self.topic, {}).items(),
-            f"{self.client.name} was told that {at} is known",
+            f"{self.name} was told that {at} is known",
         )
         return True
 
@@ -121,14 +126,11 @@ class Exporter(TableClient):
 class Grower(TableClient):
     """Asks for more partitions, or whether it could have them."""
 
-    def __init__(self, *given, topics: list[str], tables: TablesAccount) -> None:
-        super().__init__(*given, tables=tables)
-        self._topics = topics
-
+    @override
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self.rng.choice((0.1, 0.5, 3.0)))
-            topic = self.rng.choice(self._topics)
+            topic = self.rng.choice(sorted({topic for topic, _ in self.world.partitions()}))
             if self.rng.random() < 0.5:
                 await self._describe(topic)
             else:
@@ -139,11 +141,11 @@ class Grower(TableClient):
         request = messages.DescribeTopicPartitionsRequest(
             topics=[messages.TopicRequest(name=topic)]
         )
-        answer = await self.ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, request)
+        answer = await self.client.try_ask(apis.DESCRIBE_TOPIC_PARTITIONS, 0, request)
         if answer is None or answer.topics[0].error_code:
             return
         count = len(answer.topics[0].partitions)
-        told = f"{self.client.name} was told of {count} partitions of {topic}"
+        told = f"{self.name} was told of {count} partitions of {topic}"
         self.tables.check(since, lambda state: state.partition_counts[topic] == count, told)
 
     async def _grow(self, topic: str) -> None:
@@ -156,11 +158,11 @@ class Grower(TableClient):
             timeout_ms=5000,
             validate_only=validate_only,
         )
-        answer = await self.ask(apis.CREATE_PARTITIONS, self.rng.choice((0, 3)), request)
+        answer = await self.client.try_ask(apis.CREATE_PARTITIONS, self.rng.choice((0, 3)), request)
         if answer is None:
             return
         error = answer.results[0].error_code
-        told = f"{self.client.name}: {count} partitions of {topic}, {validate_only=}: {error}"
+        told = f"{self.name}: {count} partitions of {topic}, {validate_only=}: {error}"
         check = self.tables.check
         match error:
             case ErrorCode.NONE if validate_only:
@@ -178,26 +180,22 @@ class Grower(TableClient):
 class Spreader(TableClient):
     """Writes to all partitions that there are, new ones as soon as it hears of them."""
 
-    def __init__(self, *given, topic: str, tables: TablesAccount) -> None:
-        super().__init__(*given, tables=tables)
+    def __init__(self, world: RecordsCluster, name: str, tables: TablesAccount, topic: str) -> None:
+        super().__init__(world, name, tables)
         self._topic = topic
-        self._given = given
-        self._writers: dict[int, Writer] = {}
+        self._producers: dict[int, Producer] = {}
         self._count = 1
 
+    @override
     async def run(self) -> None:
         while not self.stopping:
             if self.rng.random() < 0.3:
                 await self._refresh()
-            await self._writer(self.rng.randrange(self._count)).write()
+            await self._producer(self.rng.randrange(self._count)).write()
             await asyncio.sleep(self.rng.choice((0.0, 0.2, 1.0)))
 
     async def _refresh(self) -> None:
-        request = messages.MetadataRequest(
-            topics=[messages.MetadataRequestTopic(name=self._topic)],
-            allow_auto_topic_creation=False,
-        )
-        answer = await self.ask(apis.METADATA, 12, request)
+        answer = await self.client.try_ask(apis.METADATA, 12, requests.metadata(self._topic))
         if answer is None or answer.topics[0].error_code:
             return
         count = len(answer.topics[0].partitions)
@@ -206,95 +204,40 @@ class Spreader(TableClient):
         # Brokers learn of new partitions one after the other, in Kafka too.
         self._count = max(self._count, count)
 
-    def _writer(self, number: int) -> Writer:
-        writer = self._writers.get(number)
-        if writer is None:
-            writer = Writer(*self._given, partition=(self._topic, number))
-            writer.number = number * 1_000_000
-            self._writers[number] = writer
-        return writer
+    def _producer(self, number: int) -> Producer:
+        producer = self._producers.get(number)
+        if producer is None:
+            producer = Producer(self.world, self.name, (self._topic, number))
+            producer.number = number * 1_000_000
+            self._producers[number] = producer
+        return producer
 
 
 class WideReader(LaggingReader):
-    """Reads all partitions of some topics, new ones from their beginning."""
+    """Reads all partitions that there are, new ones from their beginning."""
 
-    def __init__(self, *given, topics: list[str], tables: TablesAccount) -> None:
-        super().__init__(*given, partitions=[(topic, 0) for topic in topics])
-        self._topics = topics
-        self._tables = tables
-
-    async def poll(self, address: tuple[str, int], *, max_wait_ms: int) -> None:
-        for partition in partitions_of(self._tables, self._topics):
+    @override
+    async def poll(self, address: Address, *, max_wait_ms: int) -> bool:
+        for partition in self.world.partitions():
             self.offsets.setdefault(partition, 0)
             self.lines.setdefault(partition, {})
-        await super().poll(address, max_wait_ms=max_wait_ms)
-
-
-class WideAsker(TableClient):
-    """Asks where logs start and end, those of new partitions too: they are there."""
-
-    def __init__(self, *given, topics: list[str], tables: TablesAccount) -> None:
-        super().__init__(*given, tables=tables)
-        self._topics = topics
-
-    async def run(self) -> None:
-        while True:
-            partition = self.rng.choice(partitions_of(self.tables, self._topics))
-            await self.limit(partition, EARLIEST)
-            least = max(self.account.acked[partition], default=-1) + 1
-            end = await self.limit(partition, LATEST)
-            if end is not None and end < least:
-                self.wrong(f"{partition} ends at {end}, before at {least} (P8)")
-            await asyncio.sleep(self.rng.choice((0.1, 0.7)))
-
-
-def partitions_of(tables: TablesAccount, topics: list[str]) -> list[Partition]:
-    counts = tables.states[-1].partition_counts
-    return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-
-
-class Holder(TableClient):
-    """Sets configs of topics until they are so, and changes some of them later."""
-
-    async def until_set(self, topic: str, configs: dict[str, str]) -> None:
-        """Agents of an older release stand in its way for as long as one lives."""
-        await self.until_done(
-            apis.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            _configs_request(topic, configs),
-            lambda answer: answer.responses[0].error_code,
-            (ErrorCode.NONE,),
-        )
-
-    async def keep_changing(self, topic: str, choices: list[dict[str, str]]) -> None:
-        while True:
-            await asyncio.sleep(self.rng.uniform(2.0, 12.0))
-            request = _configs_request(topic, self.rng.choice(choices))
-            await self.ask(apis.INCREMENTAL_ALTER_CONFIGS, 1, request)
-
-
-def _configs_request(topic: str, configs: dict[str, str]):
-    rows = [
-        messages.IncrementalAlterableConfig(name=name, config_operation=0, value=value)
-        for name, value in configs.items()
-    ]
-    resource = messages.IncrementalAlterConfigsResource(
-        resource_type=2, resource_name=topic, configs=rows
-    )
-    return messages.IncrementalAlterConfigsRequest(resources=[resource])
+        return await super().poll(address, max_wait_ms=max_wait_ms)
 
 
 class Registrar(TableClient):
     """Registers schemas, deletes them, changes the rules, and looks at what there is."""
 
+    @override
     async def run(self) -> None:
-        acts = (self._register, self._register, self._list, self._list, self._look, self._by_id)
-        acts += (self._delete, self._set_rules)
+        often = [self._register, self._list]
+        acts = [*often, *often, self._look, self._by_id, self._delete, self._set_rules]
         while True:
             await self.rng.choice(acts)(self.rng.choice(SUBJECTS))
             await asyncio.sleep(self.rng.choice((0.0, 0.1, 0.5)))
 
-    async def _asked(self, method: str, path: str, body=None) -> tuple[int, int, object] | None:
+    async def _asked(
+        self, method: str, path: str, body: object = None
+    ) -> tuple[int, int, Any] | None:
         """Status, code and body; None when nothing is known."""
         answer = await self.web(REGISTRY_PORT, method, path, body)
         if answer is None:
@@ -321,7 +264,7 @@ class Registrar(TableClient):
             self.tables.check(
                 since,
                 lambda state: wanted in state.versions.get(subject, {}).values(),
-                f"{self.client.name} registered {meaning} at {subject} and was told {view}",
+                f"{self.name} registered {meaning} at {subject} and was told {view}",
             )
         elif code not in (409, 42205, 42201):
             self.wrong(f"{meaning} at {subject}: {status} {view}")
@@ -334,7 +277,7 @@ class Registrar(TableClient):
             self.tables.check(
                 since,
                 lambda state: sorted(state.versions.get(subject, {})) == numbers,
-                f"{self.client.name}: {subject} has {answer}",
+                f"{self.name}: {subject} has {answer}",
             )
 
     async def _look(self, subject: str) -> None:
@@ -343,7 +286,7 @@ class Registrar(TableClient):
         answer = await self._asked("GET", f"/subjects/{subject}/versions/{number}")
         if answer is None:
             return
-        told = f"{self.client.name}: version {number} of {subject} is {answer}"
+        told = f"{self.name}: version {number} of {subject} is {answer}"
         there = None
         if answer[0] == 200:
             there = (answer[2]["id"], _meaning(answer[2]))
@@ -357,7 +300,7 @@ class Registrar(TableClient):
         answer = await self._asked("GET", f"/schemas/ids/{schema_id}")
         if answer is None:
             return
-        told = f"{self.client.name}: {schema_id} is {answer}"
+        told = f"{self.name}: {schema_id} is {answer}"
         if answer[0] != 200:
             self.tables.check(since, lambda state: schema_id not in state.ids, told)
         elif self.tables.known_as(schema_id) != _meaning(answer[2]):
@@ -376,7 +319,7 @@ class Registrar(TableClient):
             self.tables.check(
                 since,
                 lambda state: not state.versions.get(subject, {}).keys() & set(gone),
-                f"{self.client.name} deleted {subject}{number}{permanent}: {answer}",
+                f"{self.name} deleted {subject}{number}{permanent}: {answer}",
             )
             if not permanent and self.rng.random() < 0.5:
                 await self._asked("DELETE", f"/subjects/{subject}{number}?permanent=true")
@@ -393,5 +336,5 @@ class Registrar(TableClient):
             await self._asked("PUT", path, body)
 
 
-def _meaning(view: dict) -> str:
-    return json.loads(view["schema"])["fields"][0]["type"]
+def _meaning(view: dict[str, Any]) -> str:
+    return str(json.loads(view["schema"])["fields"][0]["type"])

@@ -7,10 +7,12 @@ written. What must hold is in `tables_account`; it has the log at first hand.
 """
 
 import asyncio
-import dataclasses
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from typing_extensions import override
 
 from broker.agent import AgentError
 from broker.config.settings import Address, Settings
@@ -24,23 +26,21 @@ from coordinator.log_client import Applied
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import Position
 from tests.kit.loop import SimLoop
-from tests.sim.bounded_account import Partition
-from tests.sim.bounded_clients import Bounded, Remaker, create_topic
-from tests.sim.bounded_world import BoundedWorld, simulate_jobs
+from tests.kit.requests import Partition
+from tests.sim.bounded_clients import Remaker
+from tests.sim.bounded_world import BoundedWorld
 from tests.sim.tables_account import HOLD, HOLD_MAX, TablesAccount, touches_tables
 from tests.sim.tables_clients import (
     HTTP_PORT,
     REGISTRY_PORT,
     Exporter,
     Grower,
-    Holder,
     Registrar,
     Spreader,
-    WideAsker,
     WideReader,
-    partitions_of,
 )
-from tests.sim.world import Life, Shape
+from tests.sim.workload import Asker
+from tests.sim.world import Life, Worker
 
 WAITING, BRIEF, SIZED = "waiting", "brief", "heldsize"
 TOPICS = [WAITING, BRIEF, SIZED]
@@ -63,6 +63,7 @@ class WatchedLog(MemoryLogCluster):
         super().__init__()
         self._watch = watch
 
+    @override
     def _place(self, session: int, n: int, payload: bytes) -> Position:
         position = super()._place(session, n, payload)
         self._watch(position, payload)
@@ -72,6 +73,7 @@ class WatchedLog(MemoryLogCluster):
 class OldLog(MemoryLog):
     """The log as an agent of the release before writes and reads it."""
 
+    @override
     async def open(self, session: int, payload: bytes) -> Session:
         entry = decode_entry(payload)
         commands = tuple(
@@ -80,62 +82,67 @@ class OldLog(MemoryLog):
         )
         return await super().open(session, encode_entry(replace(entry, commands=commands)))
 
-    async def tail(self, after: Position) -> AsyncIterator[Sequence[LogEntry]]:
+    @override
+    async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         async for batch in super().tail(after):
             yield [_as_read(entry) for entry in batch]
 
 
 def _as_read(entry: LogEntry) -> LogEntry:
     if touches_tables(decode_entry(entry.payload), topics=False):
-        return dataclasses.replace(entry, payload=UNREADABLE)
+        return entry._replace(payload=UNREADABLE)
     return entry
 
 
-@dataclass
 class TablesWorld(BoundedWorld):
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.tables = TablesAccount(self.now_ms)
+    """Has topics that tables are made of."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        super().__init__(loop, rng)
+        self.tables = TablesAccount(self.violations, self.counts, now_ms=self.now_ms)
         self.log = WatchedLog(self.tables.placed)
-        self.bounded.dense = {*TOPICS}
+        self.account.dense = {*TOPICS}
         self.old: set[int] = set()
         """Places of agents that are still of the release before."""
-        if self.rng.random() < 0.4:
-            self.old = {life.index for life in self.lives if self.rng.random() < 0.6}
+        if rng.random() < 0.4:
+            self.old = {life.index for life in self.lives if rng.random() < 0.6}
         self._exporters = [
-            Exporter(*self.given(f"exporter-{topic}"), topic=topic, tables=self.tables)
-            for topic in TOPICS
+            Exporter(self, f"exporter-{topic}", self.tables, topic) for topic in TOPICS
         ]
-        self._holder = Holder(*self.given("holder"), tables=self.tables)
 
     # Agents.
 
+    @override
     def start(self, life: Life) -> None:
         machine = self.tables.machine
         if len(machine.exports) or not machine.schemas.is_untouched:
             self.old.discard(life.index)  # It could not read the newest snapshot.
         super().start(life)
 
+    @override
     def log_of(self, life: Life) -> MetadataLog:
         return (OldLog if life.index in self.old else MemoryLog)(self.log)
 
+    @override
     def may_end(self, life: Life, error: AgentError) -> bool:
         if life.index in self.old and "cannot be decoded" in str(error):
-            self.tables.count("old agents that met the new")
+            self.counts["old agents that met the new"] += 1
             self.old.discard(life.index)
             return True
         return super().may_end(life, error)
 
-    def _settings(self, life: Life) -> Settings:
+    @override
+    def settings_of(self, life: Life) -> Settings:
         host, _ = life.address
         return replace(
-            super()._settings(life),
+            super().settings_of(life),
             http=Address(host, HTTP_PORT),
             registry_listen=(Address(host, REGISTRY_PORT),),
         )
 
-    def _watch(self, node: Node) -> None:
-        super()._watch(node)
+    @override
+    def watch(self, owner: str, node: Node) -> None:
+        super().watch(owner, node)
         machine = node.log_client.machine
         begun = False
 
@@ -149,7 +156,7 @@ class TablesWorld(BoundedWorld):
 
     async def _upgrade(self) -> None:
         """One agent after the other."""
-        rng = random.Random(self.rng.getrandbits(64))
+        rng = self.draw()
         for index in sorted(self.old):
             await asyncio.sleep(rng.uniform(1.0, 12.0))
             self._upgrade_one(self.lives[index])
@@ -157,54 +164,55 @@ class TablesWorld(BoundedWorld):
     def _upgrade_one(self, life: Life) -> None:
         self.old.discard(life.index)
         if life.agent is not None:
-            self.kill(life)
-            self.start(life)
+            self.start_again(life)
 
     # What a run is about.
 
+    @override
     def partitions(self) -> list[Partition]:
-        return partitions_of(self.tables, TOPICS)
+        counts = self.tables.states[-1].partition_counts
+        return [(topic, number) for topic in TOPICS for number in range(counts.get(topic, 0))]
 
+    @override
     async def make_topics(self) -> None:
-        setup = Bounded(*self.given("setup"))
-        for topic in TOPICS:
-            await create_topic(setup, topic, self.rng.choice((1, 2)), {})
+        counts = {topic: self.rng.choice((1, 2)) for topic in TOPICS}
+        await self.client("setup").create_topics(counts)
 
-    def workers(self) -> list:
-        spreaders = [
-            Spreader(*self.given(f"spreader-{topic}"), topic=topic, tables=self.tables)
-            for topic in TOPICS
-        ]
-        return [*spreaders, Remaker(*self.given("remaker"))]
+    @override
+    def workers(self) -> Sequence[Worker]:
+        spreaders = [Spreader(self, f"spreader-{topic}", self.tables, topic) for topic in TOPICS]
+        return [*spreaders, Remaker(self, "remaker")]
 
-    def watchers(self) -> Iterator:
+    @override
+    def watchers(self) -> Iterable[Coroutine[Any, Any, None]]:
         yield self.look()
         for index in range(self.shape.readers):
-            given = self.given(f"reader{index}")
-            yield WideReader(*given, topics=TOPICS, tables=self.tables).run()
-        yield WideAsker(*self.given("asker"), topics=TOPICS, tables=self.tables).run()
+            yield WideReader(self, f"reader{index}", self.partitions()).run()
+        yield Asker(self, "asker").run()
 
-    def harm(self) -> Iterator:
+    @override
+    def harm(self) -> Iterable[Coroutine[Any, Any, None]]:
         yield self.pin()
         yield self._upgrade()
         for exporter in self._exporters:
             yield exporter.run()
         yield self._hold()
-        yield Grower(*self.given("grower"), topics=TOPICS, tables=self.tables).run()
+        yield Grower(self, "grower", self.tables).run()
         for index in range(self.rng.choice((1, 2, 3))):
-            yield Registrar(*self.given(f"registrar{index}"), tables=self.tables).run()
+            yield Registrar(self, f"registrar{index}", self.tables).run()
 
     async def _hold(self) -> None:
         for topic in TOPICS:
-            await self._holder.until_set(topic, CONFIGS[topic])
-        await self._holder.keep_changing(BRIEF, [{HOLD_MAX: each} for each in BRIEF_MS])
+            await self.configurer.until_set(topic, CONFIGS[topic])
+        await self.configurer.keep_changing(BRIEF, [{HOLD_MAX: each} for each in BRIEF_MS])
 
+    @override
     async def calm_down(self) -> None:
         for life in self.lives:
             if life.index in self.old:
                 self._upgrade_one(life)
         for topic in TOPICS:
-            await self._holder.until_set(topic, CONFIGS[topic])
+            await self.configurer.until_set(topic, CONFIGS[topic])
         for exporter in self._exporters:
             if exporter.topic != BRIEF:
                 await exporter.finish(self._final(exporter.topic))
@@ -214,12 +222,13 @@ class TablesWorld(BoundedWorld):
         offsets = {}
         for name, number in self.partitions():
             if name == topic:
-                end = max(self.bounded.acked[name, number], default=-1) + 1
+                end = max(self.account.acked[name, number], default=-1) + 1
                 offsets[number] = self.rng.choice((end, self.rng.randint(0, end)))
         return offsets
 
     # The end.
 
+    @override
     def left_to_do(self, since: Position) -> list[str]:
         left = super().left_to_do(since)
         for partition in self.partitions():
@@ -240,19 +249,9 @@ class TablesWorld(BoundedWorld):
     def _exported(self, partition: Partition) -> int:
         return self.tables.states[-1].exported.get(partition[0], {}).get(partition[1], 0)
 
+    @override
     def failures(self) -> list[str]:
         for owner, node in self.nodes:
             if any(life.owner == owner and life.agent is not None for life in self.lives):
                 self.tables.compare(owner, node.log_client.machine)
-        found = [*self.tables.violations, *self.tables.too_much(self.bounded)]
-        return [*dict.fromkeys([*super().failures(), *found])]
-
-
-async def simulate_tables(loop: SimLoop, rng: random.Random) -> list[str]:
-    """One run. The violations found; none is a pass."""
-    shape = Shape.drawn(rng)
-    shape.jobs = True
-    # As in the bounded world: what is judged here goes by age.
-    shape.kinds -= {"skew"}
-    shape.settings = {"merge.interval.ms": rng.choice(("1000", "600000"))}
-    return await simulate_jobs(TablesWorld(loop, rng, shape))
+        return [*super().failures(), *self.tables.too_much(self.account)]

@@ -2,11 +2,15 @@
 
 import asyncio
 import random
+from typing import cast
 
 import pytest
+from typing_extensions import override
 
-from tests.kit.loop import run
-from tests.sim.network import Network
+from tests.kit.loop import SimLoop, run
+from tests.sim.network import Network, SimTransport
+
+Seen = tuple[tuple[bytes, bool], tuple[bytes, bool]]
 
 
 class _Collect(asyncio.Protocol):
@@ -14,16 +18,18 @@ class _Collect(asyncio.Protocol):
         self.data = b""
         self.lost = False
 
+    @override
     def data_received(self, data: bytes) -> None:
         self.data += data
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bytes_of_a_connection_arrive_in_order_and_whole(seed: int) -> None:
-    async def main(loop, rng):
+    async def main(loop: SimLoop, rng: random.Random) -> bool:
         Network(loop, rng)
         accepted: list[_Collect] = []
 
@@ -48,7 +54,7 @@ def test_bytes_of_a_connection_arrive_in_order_and_whole(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_held_back_arrives_after_its_sender_has_gone(seed: int) -> None:
-    async def main(loop, rng):
+    async def main(loop: SimLoop, rng: random.Random) -> Seen:
         network = Network(loop, rng)
         accepted: list[_Collect] = []
 
@@ -58,7 +64,8 @@ def test_what_is_held_back_arrives_after_its_sender_has_gone(seed: int) -> None:
 
         with loop.owned("server"):
             await loop.create_server(factory, "a", 1)
-        transport, _ = await loop.create_connection(asyncio.Protocol, "a", 1)
+        made, _ = await loop.create_connection(asyncio.Protocol, "a", 1)
+        transport = cast(SimTransport, made)
         transport.write(b"before ")
         await asyncio.sleep(0.1)
         network.hold(transport.peer, 10.0)
@@ -74,7 +81,7 @@ def test_what_is_held_back_arrives_after_its_sender_has_gone(seed: int) -> None:
 
 
 def test_nobody_listening_refuses_the_connection() -> None:
-    async def main(loop, rng):
+    async def main(loop: SimLoop, rng: random.Random) -> bool:
         Network(loop, rng)
         with pytest.raises(ConnectionRefusedError):
             await loop.create_connection(asyncio.Protocol, "a", 1)

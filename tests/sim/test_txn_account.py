@@ -1,12 +1,13 @@
 """The account of transactions sees what must not be: each kind in a log of a few lines."""
 
-from tests.sim.txn_account import Ending, Line, TxnAccount
+from tests.kit.requests import Partition
+from tests.sim.txn_account import Ending, Line, Told, TxnAccount
 from tests.sim.txn_readers import Pass, committed_values
 
 A, B = ("a", 0), ("b", 0)
 
 
-def begun(account: TxnAccount, **values: tuple[str, int]):
+def begun(account: TxnAccount, **values: Partition) -> Told:
     """A transaction with records "number.index" in these partitions, all of them acknowledged."""
     told = account.begin("tx", "writer", account.process(), 0.0)
     for index, partition in enumerate(values.values()):
@@ -14,7 +15,9 @@ def begun(account: TxnAccount, **values: tuple[str, int]):
     return told
 
 
-def records(told, partition, first_offset: int, producer_id: int = 7) -> list[Line]:
+def records(
+    told: Told, partition: Partition, first_offset: int, producer_id: int = 7
+) -> list[Line]:
     values = [value for value, place in told.sent.items() if place == partition]
     for offset, value in enumerate(values, start=first_offset):
         told.acked[value] = offset
@@ -23,17 +26,25 @@ def records(told, partition, first_offset: int, producer_id: int = 7) -> list[Li
     ]
 
 
-def marker(account, partition, offset: int, *, commit: bool, cause: str, at: int = 1) -> Line:
+def marker(
+    account: TxnAccount,
+    partition: Partition,
+    offset: int,
+    *,
+    commit: bool,
+    cause: str,
+    at: int = 1,
+) -> Line:
     account.endings[(*partition, offset)] = Ending(at, 0, cause, "tx")
     return Line(offset, 7, 0, None, commit)
 
 
-def ended(account, told, *, commit: bool) -> None:
+def ended(account: TxnAccount, told: Told, *, commit: bool) -> None:
     told.commit_asked, told.abort_asked = commit, not commit
     account.ended(told, commit=commit, group_id=None)
 
 
-def read_all(account, logs) -> None:
+def read_all(account: TxnAccount, logs: dict[Partition, list[Line]]) -> None:
     """A read_committed reader saw what it should; histories want one."""
     process = account.process()
     polled = {
@@ -47,12 +58,14 @@ def read_all(account, logs) -> None:
     account.recorder.complete(process, "ok", "poll", [["poll", polled]])
 
 
-def verdict(account, logs) -> str:
+def verdict(account: TxnAccount, logs: dict[Partition, list[Line]]) -> str:
     read_all(account, logs)
     return "\n".join(account.verdict(logs))
 
 
-def two_partitions(*, commit: bool, marks: tuple[bool, bool], cause: str = "commit", at=(1, 1)):
+def two_partitions(
+    *, commit: bool, marks: tuple[bool, bool], cause: str = "commit", at: tuple[int, int] = (1, 1)
+) -> str:
     account = TxnAccount()
     told = begun(account, a=A, b=B)
     logs = {A: records(told, A, 0), B: records(told, B, 0)}
@@ -62,41 +75,41 @@ def two_partitions(*, commit: bool, marks: tuple[bool, bool], cause: str = "comm
     return verdict(account, logs)
 
 
-def test_a_transaction_that_is_committed_everywhere_is_well():
+def test_a_transaction_that_is_committed_everywhere_is_well() -> None:
     assert two_partitions(commit=True, marks=(True, True)) == ""
 
 
-def test_a_transaction_that_is_aborted_everywhere_is_well():
+def test_a_transaction_that_is_aborted_everywhere_is_well() -> None:
     assert two_partitions(commit=False, marks=(False, False), cause="abort") == ""
 
 
-def test_a_transaction_is_not_committed_here_and_aborted_there():
+def test_a_transaction_is_not_committed_here_and_aborted_there() -> None:
     assert "is torn" in two_partitions(commit=True, marks=(True, False))
 
 
-def test_a_transaction_does_not_end_at_two_positions():
+def test_a_transaction_does_not_end_at_two_positions() -> None:
     found = two_partitions(commit=True, marks=(True, True), at=(1, 2))
     assert "ended more than once" in found
 
 
-def test_an_acknowledged_commit_is_not_aborted():
+def test_an_acknowledged_commit_is_not_aborted() -> None:
     found = two_partitions(commit=True, marks=(False, False), cause="timeout")
     assert "acknowledged as committed, and is aborted" in found
 
 
-def test_a_commit_that_was_never_asked_for_is_seen():
+def test_a_commit_that_was_never_asked_for_is_seen() -> None:
     found = two_partitions(commit=False, marks=(True, True))
     assert "which was never asked for" in found
 
 
-def test_an_abort_that_was_never_asked_for_is_seen():
+def test_an_abort_that_was_never_asked_for_is_seen() -> None:
     account = TxnAccount()
     told = begun(account, a=A)
     logs = {A: [*records(told, A, 0), marker(account, A, 1, commit=False, cause="abort")]}
     assert "which was never asked for" in verdict(account, logs)
 
 
-def test_a_record_that_slid_into_the_next_transaction_is_seen():
+def test_a_record_that_slid_into_the_next_transaction_is_seen() -> None:
     account = TxnAccount()
     first, second = begun(account, a=A), begun(account, a=A)
     ended(account, first, commit=True)
@@ -106,7 +119,7 @@ def test_a_record_that_slid_into_the_next_transaction_is_seen():
     assert "ends the transactions [1, 2]" in verdict(account, logs)
 
 
-def test_an_acknowledged_record_that_is_gone_is_seen():
+def test_an_acknowledged_record_that_is_gone_is_seen() -> None:
     account = TxnAccount()
     told = begun(account, a=A, b=B)
     logs = {A: [*records(told, A, 0), marker(account, A, 1, commit=True, cause="commit")], B: []}
@@ -115,20 +128,20 @@ def test_an_acknowledged_record_that_is_gone_is_seen():
     assert "has lost [b'1.1']" in verdict(account, logs)
 
 
-def test_a_transaction_that_stays_open_is_seen():
+def test_a_transaction_that_stays_open_is_seen() -> None:
     account = TxnAccount()
     told = begun(account, a=A)
     assert "are still open" in verdict(account, {A: records(told, A, 0)})
 
 
-def test_a_reader_that_was_shown_something_else_is_seen():
+def test_a_reader_that_was_shown_something_else_is_seen() -> None:
     committed = [(0, b"1.0"), (2, b"1.1"), (3, b"1.2")]
     assert Pass("reader", 1, 3, [(2, b"1.1")]).check(committed) == []
     assert Pass("reader", 1, 4, [(2, b"1.1")]).check(committed)
     assert Pass("reader", 0, 3, [(2, b"1.1"), (0, b"1.0")]).check(committed)
 
 
-def test_a_record_shown_before_its_commit_was_asked_for_is_seen():
+def test_a_record_shown_before_its_commit_was_asked_for_is_seen() -> None:
     account = TxnAccount()
     told = begun(account, a=A)
     account.shown("reader", b"1.0")
@@ -139,7 +152,7 @@ def test_a_record_shown_before_its_commit_was_asked_for_is_seen():
     assert not account.violations
 
 
-def test_an_offset_that_goes_back_is_seen():
+def test_an_offset_that_goes_back_is_seen() -> None:
     account = TxnAccount()
     told = begun(account, a=A)
     told.offsets_acked = told.commit_asked = True

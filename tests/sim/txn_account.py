@@ -14,7 +14,7 @@ the logs as they are at the end. An empty list is a pass.
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.commands.transaction_commands import (
     EndTransaction,
@@ -24,10 +24,11 @@ from coordinator.commands.transaction_commands import (
     TransactionEnded,
 )
 from coordinator.log_client import Applied
+from coordinator.machine.machine import Machine
 from tests.anomalies import Recorder, check
+from tests.kit.requests import Partition
+from tests.sim.account import Account
 
-Partition = tuple[str, int]
-"""Topic and partition."""
 KEYS: list[Partition] = [("a", 0), ("a", 1), ("b", 0), ("out", 0), ("out", 1)]
 """What readers follow, and what is judged; by number in histories."""
 DOOMED = "doomed"
@@ -74,8 +75,8 @@ class Ending(NamedTuple):
     """The entry that ended a transaction."""
 
     position: int
-    index: int
-    """Of its command in the entry."""
+    command: int
+    """Its place in the entry."""
     cause: str
     transactional_id: str
 
@@ -106,15 +107,12 @@ def key_of(partition: Partition) -> int:
 
 
 @dataclass
-class TxnAccount:
+class TxnAccount(Account):
     """Of one run."""
 
     merged: bool = False
     """Jobs merge rows: batches of aborted transactions may be gone, from some time on."""
     told: dict[int, Told] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """What happened how often, so that a run in which nothing does is noticed."""
     endings: dict[tuple[str, int, int], Ending] = field(default_factory=dict)
     """By topic, partition and offset of a marker."""
     position: int = 0
@@ -179,10 +177,10 @@ class TxnAccount:
 
     # What is seen in the machines.
 
-    def applied(self, owner: str, machine, applied: Applied, now_s: float) -> None:
+    def applied(self, owner: str, machine: Machine, applied: Applied, now_s: float) -> None:
         """An entry, from every agent that applies it."""
         self._look_at_stable(owner, machine)
-        ended = [
+        ended: list[tuple[int, Any, Any]] = [
             (index, command, outcome)
             for index, (command, outcome) in enumerate(
                 zip(applied.entry.commands, applied.outcomes, strict=True)
@@ -206,7 +204,7 @@ class TxnAccount:
             begun = (now_s, row.timeout_ms)
             self.begun.setdefault((row.transactional_id, row.txn_metadata.instance), begun)
 
-    def _look_at_stable(self, owner: str, machine) -> None:
+    def _look_at_stable(self, owner: str, machine: Machine) -> None:
         for topic in machine.topics:
             for index in range(topic.partition_count):
                 row = machine.partitions.get(topic.topic_id, index)
@@ -218,12 +216,12 @@ class TxnAccount:
                         f"{owner}: the LSO of {topic.name}-{index} is {stable}, its end "
                         f"{row.end_offset}, open {dict(row.open_transactions)}"
                     )
-                place = (owner, (f"{topic.name}/{topic.topic_id}", index))
+                place = (owner, (f"{topic.name}/{topic.topic_id.hex()}", index))
                 if stable < self.stable.get(place, 0):
                     self.violations.append(f"{owner}: the LSO of {topic.name}-{index} went back")
                 self.stable[place] = stable
 
-    def _look_for_rests(self, owner: str, machine, command, outcome) -> None:
+    def _look_for_rests(self, owner: str, machine: Machine, command: Any, outcome: Any) -> None:
         """What ended has ended everywhere at this position."""
         row = machine.transactions.get(command.transactional_id)
         if row is None or row.transactional_id in machine.transactions.ongoing:
@@ -238,7 +236,7 @@ class TxnAccount:
                         f"{owner}: {command.transactional_id} has ended but in {topic.name}-{index}"
                     )
 
-    def _look_at_timeout(self, machine, command: GiveUpTransaction, now_s: float) -> None:
+    def _look_at_timeout(self, machine: Machine, command: GiveUpTransaction, now_s: float) -> None:
         self.counts["timed out"] += 1
         row = machine.transactions.get(command.transactional_id)
         begun = self.begun.get((command.transactional_id, command.instance))
@@ -259,9 +257,7 @@ class TxnAccount:
         """All violations, from each partition's whole log; those of `DOOMED` are not given."""
         for told in self.told.values():
             self.complete(told)
-        found = list(self.violations)
-        fates, problems = self.fates(logs)
-        found += problems
+        fates, found = self.fates(logs)
         for told in self.told.values():
             found += self._check(told, fates.get(told.number, Fate()), logs)
         history = self.recorder.history
@@ -371,7 +367,7 @@ class TxnAccount:
         return []
 
 
-def _cause(command) -> str:
+def _cause(command: Any) -> str:
     match command:
         case EndTransaction():
             return "commit" if command.commit else "abort"
@@ -379,4 +375,5 @@ def _cause(command) -> str:
             return "timeout" if command.timed_out else "admin"
         case InitProducer():
             return "takeover"
-    raise AssertionError(command)
+        case _:
+            raise AssertionError(command)

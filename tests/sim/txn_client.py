@@ -15,14 +15,19 @@ them either.
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.messages import hot
 from protocol.records import TRANSACTIONAL, Record, build_batch
-from tests.sim.client import Client, LostError
-from tests.sim.txn_account import DOOMED, Partition, Told, TxnAccount
-from tests.sim.workload import TOPIC, Addresses
+from tests.kit import requests
+from tests.kit.loop import SimLoop
+from tests.kit.requests import GROUP, NOBODY, TRANSACTION, Partition, error_of, rows_of
+from tests.sim.client import Address, Connection, LostError
+from tests.sim.txn_account import DOOMED, Told, TxnAccount
+from tests.sim.workload import TOPIC
+from tests.sim.world import World
 
 IN_FLIGHT_MAX = 5
 TIMESTAMP = 1_600_000_000_000
@@ -88,26 +93,36 @@ class Mischief:
         return rng.random() < self.hold
 
 
+class TxnCluster(World):
+    """What transactional clients share, beside agents."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        super().__init__(loop, rng)
+        self.account = TxnAccount(self.violations, self.counts, merged=self.shape.jobs)
+        self.mischief = Mischief()
+        self.input_records = rng.choice((0, 4, 8))
+        """In each partition of the input."""
+        self.doomed_is_gone = False
+
+
 class TxnProducer:
     """One producer, from its InitProducerId until it is fenced or forgotten."""
 
     def __init__(
         self,
-        world,
-        account: TxnAccount,
-        rng: random.Random,
-        *,
+        world: TxnCluster,
         name: str,
         transactional_id: str,
+        *,
         tv2: bool,
         timeout_ms: int,
         group_id: str,
     ) -> None:
         self._loop = world.loop
         self._network = world.network
-        self._addresses: Addresses = world.addresses
-        self._mischief: Mischief = world.mischief
-        self.account = account
+        self._mischief = world.mischief
+        self.account = world.account
+        rng = world.draw()
         self._rng = rng
         self.name = name
         self.transactional_id = transactional_id
@@ -115,14 +130,14 @@ class TxnProducer:
         self._timeout_ms = timeout_ms
         self._group_id = group_id
         timeout_s = rng.choice((1.0, 3.0))
-        self._coordinators = Client(world.loop, name, timeout_s)
+        self._coordinators = world.client(name, timeout_s)
         # Java has one connection to an agent for everything, librdkafka and others have two.
         shared = rng.random() < 0.5
-        self._leaders = self._coordinators if shared else Client(world.loop, name, timeout_s)
-        self._coordinator: tuple[str, int] | None = None
-        self._group_coordinator: tuple[str, int] | None = None
+        self._leaders = self._coordinators if shared else world.client(name, timeout_s)
+        self._coordinator: Address | None = None
+        self._group_coordinator: Address | None = None
         self._end_version = 5 if tv2 else rng.choice((0, 1, 2, 3, 4))
-        self._producer = (-1, -1)
+        self._producer = NOBODY
         self._sequences: dict[Partition, int] = {}
         self._backlog: list[Batch] = []
         self._added: set[Partition | str] = set()
@@ -132,24 +147,28 @@ class TxnProducer:
         one that is still in the network would, in Kafka too."""
         self._must_init = False
         """The sequences are in doubt, or the epoch is (KIP-360)."""
-        self.told: Told | None = None
-        self._process = account.process()
+        self._told: Told | None = None
+        self._process = self.account.process()
 
     def close(self) -> None:
-        if self.told is not None:
-            self.account.complete(self.told)
+        if self._told is not None:
+            self.account.complete(self._told)
         self._coordinators.close()
         self._leaders.close()
+
+    @property
+    def told(self) -> Told:
+        """The transaction that has begun."""
+        assert self._told is not None
+        return self._told
 
     async def init(self) -> None:
         """InitProducerId: as a new one, or with the id and epoch that it has."""
         version = 5 if self.tv2 else self._rng.choice((0, 1, 3, 4))
-        given = self._producer if version >= 3 else (-1, -1)
-        request = messages.InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._timeout_ms,
-            producer_id=given[0],
-            producer_epoch=given[1],
+        request = requests.init_producer_id(
+            self.transactional_id,
+            timeout_ms=self._timeout_ms,
+            producer=self._producer if version >= 3 else NOBODY,
         )
         answer = await self._ask(apis.INIT_PRODUCER_ID, version, request)
         if answer.error_code in FENCED:
@@ -168,12 +187,12 @@ class TxnProducer:
         if self._must_init:
             await self.init()
         self._added.clear()
-        if self.told is not None:
-            self.account.complete(self.told)
-        self.told = self.account.begin(
+        if self._told is not None:
+            self.account.complete(self._told)
+        self._told = self.account.begin(
             self.transactional_id, self.name, self._process, self._loop.time()
         )
-        return self.told
+        return self._told
 
     def queue(self, partition: Partition, values: list[bytes]) -> None:
         """Records to send, in one batch; `flush` does."""
@@ -191,25 +210,13 @@ class TxnProducer:
         answer = await self._ask(apis.ADD_PARTITIONS_TO_TXN, version, request)
         self._added_answer(answer)
 
-    def _addition(self):
+    def _addition(self) -> messages.AddPartitionsToTxnRequest | None:
         wanted = sorted({batch.partition for batch in self._backlog} - self._added)
         if self.tv2 or not wanted:
             return None
-        topics: dict[str, list[int]] = {}
-        for topic, index in wanted:
-            topics.setdefault(topic, []).append(index)
-        producer_id, epoch = self._producer
-        return messages.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=producer_id,
-            v3_and_below_producer_epoch=epoch,
-            v3_and_below_topics=[
-                messages.AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                for name, indexes in topics.items()
-            ],
-        )
+        return requests.add_partitions(self.transactional_id, self._producer, wanted)
 
-    def _added_answer(self, answer) -> None:
+    def _added_answer(self, answer: Any) -> None:
         error = error_of(answer)
         if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise AbortError(error)
@@ -223,7 +230,7 @@ class TxnProducer:
         await self.add()
         while self._backlog:
             try:
-                connection = await self._leaders.connect(self._addresses.any())
+                connection = await self._leaders.connect(self._leaders.anybody())
             except LostError:
                 await self._rest()
                 continue
@@ -238,7 +245,7 @@ class TxnProducer:
             for batch, future in sent:
                 try:
                     answer = await self._leaders.answer(connection, future)
-                    self._produced(batch, answer.responses[0].partition_responses[0])
+                    self._produced(batch, rows_of(answer)[batch.partition])
                 except LostError:
                     continue
                 except (AbortError, FencedError) as error:
@@ -259,11 +266,7 @@ class TxnProducer:
             producer_epoch=epoch,
             base_sequence=batch.first_sequence,
         )
-        data = hot.PartitionProduceData(index=batch.partition[1], records=records)
-        topic = hot.TopicProduceData(name=batch.partition[0], partition_data=[data])
-        return hot.ProduceRequest(
-            transactional_id=self.transactional_id, acks=-1, timeout_ms=10_000, topic_data=[topic]
-        )
+        return requests.produce({batch.partition: records}, transactional_id=self.transactional_id)
 
     def _produced(self, batch: Batch, answer: hot.PartitionProduceResponse) -> None:
         error = answer.error_code
@@ -329,7 +332,7 @@ class TxnProducer:
         await self._commit_offsets(request)
         self.told.offsets_acked = True
 
-    async def _commit_offsets(self, request) -> None:
+    async def _commit_offsets(self, request: messages.TxnOffsetCommitRequest) -> None:
         version = 5 if self.tv2 else self._rng.choice((3, 4))
         while True:
             try:
@@ -358,10 +361,10 @@ class TxnProducer:
             self._expect(error, NOT_OF_THE_GROUP | self._outside(), "TxnOffsetCommit")
             raise AbortError(error)
 
-    async def group_coordinator(self) -> tuple[str, int]:
+    async def group_coordinator(self) -> Address:
         """Raises LostError when there is none to be found now."""
         if self._group_coordinator is None:
-            self._group_coordinator = await self._find(self._group_id, 0)
+            self._group_coordinator = await self._coordinators.coordinator(self._group_id, GROUP)
         return self._group_coordinator
 
     def not_group_coordinator(self) -> None:
@@ -380,19 +383,13 @@ class TxnProducer:
             told.commit_asked = True
         else:
             told.abort_asked = True
-        answer = await self._ask(apis.END_TXN, self._end_version, self._ending(commit))
+        answer = await self._ask(apis.END_TXN, self._end_version, self._ending(commit=commit))
         self._ended(answer, commit=commit)
 
-    def _ending(self, commit: bool):
-        producer_id, epoch = self._producer
-        return messages.EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=commit,
-        )
+    def _ending(self, *, commit: bool) -> messages.EndTxnRequest:
+        return requests.end_txn(self.transactional_id, self._producer, commit=commit)
 
-    def _ended(self, answer, *, commit: bool) -> None:
+    def _ended(self, answer: Any, *, commit: bool) -> None:
         error = answer.error_code
         if error in FENCED:
             self._fenced()
@@ -423,14 +420,16 @@ class TxnProducer:
                 self._hold(connection)
             ask = self._coordinators
             added = ask.send(connection, apis.ADD_PARTITIONS_TO_TXN, version, request)
-            ended = ask.send(connection, apis.END_TXN, self._end_version, self._ending(False))
+            ended = ask.send(
+                connection, apis.END_TXN, self._end_version, self._ending(commit=False)
+            )
             await ask.answer(connection, added)
             answer = await ask.answer(connection, ended)
         except LostError:
             self._coordinator = None
             answer = None
         if answer is None or answer.error_code in AGAIN or answer.error_code in ELSEWHERE:
-            answer = await self._ask(apis.END_TXN, self._end_version, self._ending(False))
+            answer = await self._ask(apis.END_TXN, self._end_version, self._ending(commit=False))
         if answer.error_code == ErrorCode.INVALID_TXN_STATE and not self.told.acked:
             return True  # The partitions were never added, so there was nothing to abort.
         self._ended(answer, commit=False)
@@ -438,7 +437,7 @@ class TxnProducer:
 
     # Requests to the coordinator of the transactional id.
 
-    async def _ask(self, key: int, version: int, request):
+    async def _ask(self, key: int, version: int, request: Any) -> Any:
         """Until the answer is not that it should be asked again."""
         if self._mischief.hold and self._rng.random() < 0.08:
             self._coordinator = None  # Its connection was idle for too long, or the other moved.
@@ -462,27 +461,16 @@ class TxnProducer:
                 self.account.counts["challenged"] += 1
             await self._rest()
 
-    async def _to_coordinator(self):
+    async def _to_coordinator(self) -> Connection:
         if self._coordinator is None:
             if self._rng.random() < 0.5:
-                self._coordinator = self._addresses.any()  # Any agent will do.
+                self._coordinator = self._coordinators.anybody()  # Any agent will do.
             else:
-                self._coordinator = await self._find(self.transactional_id, 1)
+                found = self._coordinators.coordinator(self.transactional_id, TRANSACTION)
+                self._coordinator = await found
         return await self._coordinators.connect(self._coordinator)
 
-    async def _find(self, key: str, key_type: int) -> tuple[str, int]:
-        request = messages.FindCoordinatorRequest(
-            key=key, key_type=key_type, coordinator_keys=[key]
-        )
-        answer = await self._coordinators.ask(
-            self._addresses.any(), apis.FIND_COORDINATOR, self._rng.choice((1, 2, 4)), request
-        )
-        found = answer.coordinators[0] if answer.coordinators else answer
-        if found.error_code != ErrorCode.NONE:
-            raise LostError("there is no coordinator now")
-        return found.host, found.port
-
-    def _hold(self, connection, *, answers_only: bool = False) -> None:
+    def _hold(self, connection: Connection, *, answers_only: bool = False) -> None:
         """Requests, answers or both arrive late, mostly when the client has moved on."""
         if connection.transport.peer is None:
             return
@@ -521,25 +509,6 @@ class TxnProducer:
         if error not in expected:
             self.account.violations.append(
                 f"{self.name} ({'TV2' if self.tv2 else 'TV1'}) was told {ErrorCode(error).name} "
-                f"for {what} in {self.told}"
+                f"for {what} in {self._told}"
             )
             raise FencedError
-
-
-def error_of(answer) -> int:
-    """The error of an answer, or the first of its partitions' that says something."""
-    match answer:
-        case messages.AddPartitionsToTxnResponse():
-            errors = [
-                partition.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
-                for partition in topic.results_by_partition
-            ]
-        case messages.TxnOffsetCommitResponse():
-            errors = [
-                partition.error_code for topic in answer.topics for partition in topic.partitions
-            ]
-        case _:
-            return answer.error_code
-    not_tried = (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    return next((error for error in errors if error not in not_tried), ErrorCode.NONE)

@@ -6,20 +6,19 @@ marker. What it saw in one pass is held against the logs at the end (`Pass.check
 """
 
 import asyncio
-import random
 import struct
 from dataclasses import dataclass, field
 
-from protocol import apis, messages
-from protocol.errors import ErrorCode
-from protocol.messages import hot
-from protocol.records import iterate, read_header
-from tests.sim.client import Client, LostError
-from tests.sim.txn_account import Line, Partition, TxnAccount, as_int, key_of
-from tests.sim.workload import Addresses
+from typing_extensions import override
 
-COMMITTED = 1
-FETCH_VERSIONS = (4, 7, 11, 12)
+from protocol.messages import hot
+from protocol.records import BatchHeader, Record
+from tests.kit.requests import READ_COMMITTED, Partition, batches_in
+from tests.sim.client import REQUEST_TIMEOUT_S, Address
+from tests.sim.txn_account import KEYS, Line, TxnAccount, as_int, key_of
+from tests.sim.txn_client import TxnCluster
+from tests.sim.workload import Follower
+
 LIST_OFFSETS_VERSIONS = (2, 4, 6)
 
 
@@ -41,234 +40,133 @@ class Pass:
         return [f"{self.reader} saw {self.seen} {where}, there is {expected}"]
 
 
-class TxnReader:
-    """Follows partitions from one agent after the other."""
+class TxnReader(Follower):
+    """Follows partitions from one agent after the other, and begins anew now and then."""
+
+    rests_s = (0.05, 0.3, 1.0)
+    goes_back = 0.1
 
     def __init__(
         self,
-        client: Client,
-        account: TxnAccount,
-        rng: random.Random,
+        world: TxnCluster,
+        name: str,
         partitions: list[Partition],
         *,
         committed: bool,
         recorded: bool | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        self._client = client
-        self.account = account
-        self._rng = rng
+        super().__init__(world, name, timeout_s)
+        self.account: TxnAccount = world.account
         self.committed = committed
+        self.isolation_level = READ_COMMITTED if committed else 0
         self.recorded = committed if recorded is None else recorded
         """What it is given is in the history."""
-        self.offsets = dict.fromkeys(partitions, 0)
-        self.lines: dict[Partition, list[Line]] = {partition: [] for partition in partitions}
+        self.offsets = {}
+        self.lines: dict[Partition, list[Line]] = {}
         """Since the reader began: everything, markers as well."""
         self.passes: list[tuple[Partition, Pass]] = []
         self._now: dict[Partition, Pass] = {}
         self._process = 0
+        self._polled: dict[int, list[list[int]]] = {}
         for partition in partitions:
             self.seek(partition, 0)
 
+    @override
     def seek(self, partition: Partition, offset: int) -> None:
         """Begin a pass. In the history it is another process, since this one goes back."""
         self._process = self.account.process()
         self.offsets[partition] = offset
-        self._now[partition] = Pass(self._client.name, offset, offset)
+        self._now[partition] = Pass(self.name, offset, offset)
         self.passes.append((partition, self._now[partition]))
         self.lines[partition] = []
 
-    async def run(self, addresses: Addresses) -> None:
-        while True:
-            await self.poll(addresses.any(), max_wait_ms=self._rng.choice((0, 100, 1000)))
-            await asyncio.sleep(self._rng.choice((0.05, 0.3, 1.0)))
-            if self._rng.random() < 0.1:
-                partition = self._rng.choice(sorted(self.offsets))
-                self.seek(partition, self._rng.randrange(self.offsets[partition] + 1))
+    @override
+    async def poll(self, address: Address, *, max_wait_ms: int) -> bool:
+        if not self.recorded:
+            return await super().poll(address, max_wait_ms=max_wait_ms)
+        recorder, process = self.account.recorder, self._process
+        recorder.invoke(process, "poll", [["poll"]])
+        self._polled = {}
+        answered = await super().poll(address, max_wait_ms=max_wait_ms)
+        recorder.complete(process, "ok" if answered else "fail", "poll", [["poll", self._polled]])
+        return answered
 
-    async def poll(self, address: tuple[str, int], *, max_wait_ms: int) -> None:
-        """One fetch. Nothing when there is no answer."""
-        bytes_max = self._rng.choice((1, 300, 1 << 20))
-        topics: dict[str, list[hot.FetchPartition]] = {}
-        wanted = sorted(self.offsets)
-        self._rng.shuffle(wanted)
-        for name, index in wanted:
-            topics.setdefault(name, []).append(
-                hot.FetchPartition(
-                    partition=index,
-                    fetch_offset=self.offsets[name, index],
-                    partition_max_bytes=bytes_max,
-                )
-            )
-        request = hot.FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=self._rng.choice((1, 1 << 20)),
-            isolation_level=COMMITTED if self.committed else 0,
-            topics=[hot.FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
-        )
-        asked = dict(self.offsets)
-        process = self._process
-        if self.recorded:
-            self.account.recorder.invoke(process, "poll", [["poll"]])
-        try:
-            answer = await self._client.ask(
-                address, apis.FETCH, self._rng.choice(FETCH_VERSIONS), request
-            )
-        except LostError:
-            if self.recorded:
-                self.account.recorder.complete(process, "fail", "poll", [["poll", {}]])
-            await asyncio.sleep(0.2)
-            return
-        polled: dict[int, list] = {}
-        for topic in answer.responses:
-            for row in topic.partitions:
-                partition = (topic.topic, row.partition_index)
-                assert self.offsets[partition] == asked[partition]
-                known = len(self._now[partition].seen)
-                self._take(partition, row)
-                if self.recorded and (new := self._now[partition].seen[known:]):
-                    polled[key_of(partition)] = [[at, as_int(value)] for at, value in new]
-        if self.recorded:
-            self.account.recorder.complete(process, "ok", "poll", [["poll", polled]])
-
-    def _take(self, partition: Partition, answer: hot.PartitionData) -> None:
-        complain = self.account.violations.append
-        who = f"{self._client.name} of {partition} at {self.offsets[partition]}"
-        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            complain(f"{who} was told OFFSET_OUT_OF_RANGE (P8)")
-        aborted = answer.aborted_transactions
+    @override
+    def take(self, partition: Partition, row: hot.PartitionData) -> None:
+        known = len(self._now[partition].seen)
+        aborted = row.aborted_transactions
         if not self.committed and aborted:
-            complain(f"{who} reads all, was told of aborted transactions")
-        waiting = [(row.first_offset, row.producer_id) for row in aborted or ()]
-        if waiting != sorted(waiting, key=lambda row: row[0]):
-            complain(f"{who} was told of aborted transactions in the order {waiting}")
+            self.wrong(f"reads all of {partition}, was told of aborted transactions")
+        waiting = [(each.first_offset, each.producer_id) for each in aborted or ()]
+        if waiting != sorted(waiting, key=lambda each: each[0]):
+            self.wrong(f"was told of aborted transactions of {partition} in the order {waiting}")
         leaving_out: set[int] = set()
-        records, at = bytes(answer.records or b""), 0
-        while at < len(records):
-            header = read_header(records, at)
-            here = self.offsets[partition]
-            # Where aborted batches were left out; that nothing else was, is judged in the end.
-            if header.base_offset > here and not self.account.merged:
-                complain(f"{who} was given {header.base_offset} when it wanted {here} (P7)")
-            if self.committed and header.last_offset >= answer.last_stable_offset:
-                complain(f"{who} was given {header.last_offset}, LSO {answer.last_stable_offset}")
+        for header, records in batches_in(row.records):
+            self._validate(partition, header, row.last_stable_offset)
             while waiting and waiting[0][0] <= header.last_offset:
                 leaving_out.add(waiting.pop(0)[1])
             if header.is_control:
-                commit = struct.unpack(">hh", next(iter(iterate(records, at))).key)[1] == 1
-                if not commit:
-                    leaving_out.discard(header.producer_id)
-                line = Line(
-                    header.base_offset, header.producer_id, header.producer_epoch, None, commit
-                )
-                if line.offset >= here:
-                    self.lines[partition].append(line)
+                self._end(partition, header, records[0], leaving_out)
             else:
                 left_out = self.committed and header.producer_id in leaving_out
-                self._see(partition, records, at, header, left_out=left_out)
-            self.offsets[partition] = max(here, header.last_offset + 1)
+                self._see(partition, header, records, left_out=left_out)
+            self.offsets[partition] = max(self.offsets[partition], header.last_offset + 1)
             self._now[partition].next = self.offsets[partition]
-            at += header.size
+        if self.recorded and (new := self._now[partition].seen[known:]):
+            self._polled[key_of(partition)] = [[at, as_int(value)] for at, value in new]
 
-    def _see(self, partition: Partition, records: bytes, at: int, header, *, left_out) -> None:
+    def _validate(self, partition: Partition, header: BatchHeader, last_stable: int) -> None:
+        here = self.offsets[partition]
+        # Where aborted batches were left out; that nothing else was, is judged in the end.
+        if header.base_offset > here and not self.account.merged:
+            self.wrong(f"was given {header.base_offset} of {partition}, wanted {here} (P7)")
+        if self.committed and header.last_offset >= last_stable:
+            self.wrong(f"was given {header.last_offset} of {partition}, LSO {last_stable}")
+
+    def _end(
+        self, partition: Partition, header: BatchHeader, record: Record, leaving_out: set[int]
+    ) -> None:
+        """A marker."""
+        commit = struct.unpack(">hh", record.key or b"")[1] == 1
+        if not commit:
+            leaving_out.discard(header.producer_id)
+        offset = header.base_offset
+        if offset >= self.offsets[partition]:
+            line = Line(offset, header.producer_id, header.producer_epoch, None, commit)
+            self.lines[partition].append(line)
+
+    def _see(
+        self, partition: Partition, header: BatchHeader, records: list[Record], *, left_out: bool
+    ) -> None:
         transactional = header.is_transactional
-        for record in iterate(records, at):
+        producer_id = header.producer_id if transactional else -1
+        for record in records:
             if record.offset < self.offsets[partition]:
                 continue
-            producer_id = header.producer_id if transactional else -1
-            self.lines[partition].append(
-                Line(record.offset, producer_id, header.producer_epoch, record.value)
-            )
+            value = record.value or b""
+            line = Line(record.offset, producer_id, header.producer_epoch, value)
+            self.lines[partition].append(line)
             if left_out:
                 continue
-            self._now[partition].seen.append((record.offset, record.value))
+            self._now[partition].seen.append((record.offset, value))
             if self.committed and transactional:
-                self.account.shown(self._client.name, record.value)
+                self.account.shown(self.name, value)
 
 
-async def stable_ends(
-    client: Client,
-    address: tuple[str, int],
-    partitions: list[Partition],
-    *,
-    isolation: int,
-    version,
-) -> dict[Partition, int]:
-    """What ListOffsets tells of the ends. Raises LostError; partitions in error are left out."""
-    topics: dict[str, list] = {}
-    for name, index in partitions:
-        topics.setdefault(name, []).append(
-            messages.ListOffsetsPartition(partition_index=index, timestamp=-1)
-        )
-    request = messages.ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            messages.ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()
-        ],
-    )
-    answer = await client.ask(address, apis.LIST_OFFSETS, version, request)
-    return {
-        (topic.name, row.partition_index): row.offset
-        for topic in answer.topics
-        for row in topic.partitions
-        if row.error_code == ErrorCode.NONE
-    }
-
-
-async def ask_stable_ends(
-    client: Client,
-    addresses: Addresses,
-    account: TxnAccount,
-    partitions: list[Partition],
-    rng: random.Random,
-) -> None:
+async def ask_stable_ends(world: TxnCluster) -> None:
     """For ever: no answer is below one that was given before the question (P8)."""
+    client, told = world.client("asker", 3.0), world.account.stable_least
     while True:
-        least = dict(account.stable_least)
-        try:
-            ends = await stable_ends(
-                client,
-                addresses.any(),
-                partitions,
-                isolation=COMMITTED,
-                version=rng.choice(LIST_OFFSETS_VERSIONS),
-            )
-        except LostError:
-            ends = {}
+        least, version = dict(told), client.rng.choice(LIST_OFFSETS_VERSIONS)
+        ends = await client.limits(KEYS, isolation_level=READ_COMMITTED, version=version)
         for partition, end in ends.items():
             if end < least.get(partition, 0):
-                account.violations.append(
+                world.violations.append(
                     f"the LSO of {partition} was told as {end} after {least[partition]} (P8)"
                 )
-            account.stable_least[partition] = max(account.stable_least.get(partition, 0), end)
+            told[partition] = max(told.get(partition, 0), end)
         await asyncio.sleep(0.7)
-
-
-async def fetch_offset(
-    client: Client,
-    address: tuple[str, int],
-    group_id: str,
-    partition: Partition,
-    rng: random.Random,
-    *,
-    stable: bool,
-) -> int | None:
-    """A committed offset, -1 when there is none; None: ask again. Raises LostError."""
-    version = rng.choice((7, 8, 9))
-    topic = messages.OffsetFetchRequestTopic(name=partition[0], partition_indexes=[partition[1]])
-    request = messages.OffsetFetchRequest(
-        group_id=group_id,
-        topics=[topic],
-        require_stable=stable,
-        groups=[messages.OffsetFetchRequestGroup(group_id=group_id, topics=[topic])],
-    )
-    answer = await client.ask(address, apis.OFFSET_FETCH, version, request)
-    told = answer.groups[0] if version >= 8 else answer
-    if told.error_code != ErrorCode.NONE:
-        return None
-    row = told.topics[0].partitions[0]
-    return row.committed_offset if row.error_code == ErrorCode.NONE else None
 
 
 def committed_values(lines: list[Line]) -> list[tuple[int, bytes]]:
@@ -277,12 +175,12 @@ def committed_values(lines: list[Line]) -> list[tuple[int, bytes]]:
     found = []
     for line in lines:
         if line.producer_id == -1:
-            found.append((line.offset, line.value))
+            found.append((line.offset, line.value or b""))
         elif line.value is not None:
             open_lines.setdefault(line.producer_id, []).append(line)
         else:
             ended = open_lines.pop(line.producer_id, [])
-            found += [(ended_line.offset, ended_line.value) for ended_line in ended if line.commit]
+            found += [(each.offset, each.value or b"") for each in ended if line.commit]
     return sorted(found)
 
 

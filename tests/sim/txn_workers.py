@@ -12,56 +12,69 @@ goes with the offsets fences (KIP-447).
 """
 
 import asyncio
-import random
+
+from typing_extensions import override
 
 from protocol.errors import ErrorCode
-from tests.sim.client import Client, LostError
+from tests.kit.requests import Partition
+from tests.sim.client import LostError, offsets_in
+from tests.sim.group_account import GroupAccount
 from tests.sim.group_members import HEARTBEAT_S, ClassicMember
-from tests.sim.txn_account import DOOMED, KEYS, Partition, TxnAccount
-from tests.sim.txn_client import AbortError, FencedError, TxnProducer
-from tests.sim.txn_readers import TxnReader, fetch_offset
+from tests.sim.txn_account import DOOMED, KEYS
+from tests.sim.txn_client import AbortError, FencedError, TxnCluster, TxnProducer
+from tests.sim.txn_readers import TxnReader
 from tests.sim.workload import TOPIC
+from tests.sim.world import Worker
 
 WRITTEN: list[Partition] = KEYS[:3]
 OUTPUT = "out"
 OUTPUT_PARTITIONS = 2
+INPUT_PARTITIONS = 2
+PROCESSOR_TIMEOUT_MS = 10_000
 
 
-class Writer:
-    """All lives of a writer with one transactional id."""
+class TxnWorker(Worker):
+    """Has one producer after the other, each until it is fenced or forgotten."""
 
-    def __init__(
-        self, world, account: TxnAccount, rng: random.Random, *, name: str, transactional_id: str
-    ) -> None:
-        self._world = world
-        self._account = account
-        self._rng = rng
-        self._name = name
+    world: TxnCluster
+    _lives = 0
+
+    def producer(
+        self, transactional_id: str, group_id: str, timeout_ms: int, *, tv2: bool
+    ) -> TxnProducer:
+        """A new one."""
+        self._lives += 1
+        return TxnProducer(
+            self.world,
+            f"{self.name}.{self._lives}",
+            transactional_id,
+            tv2=tv2,
+            timeout_ms=timeout_ms,
+            group_id=group_id,
+        )
+
+
+class Writer(TxnWorker):
+    """All lives of a writer with one transactional id. It stops with a last transaction that is
+    committed."""
+
+    def __init__(self, world: TxnCluster, name: str, transactional_id: str) -> None:
+        super().__init__(world, name)
         self.transactional_id = transactional_id
         self.group_id = f"of-{transactional_id}"
-        self._lives = 0
-        self._tv2 = rng.choice((False, False, True))
-        self._timeout_ms = rng.choice((2500, 6000, 20_000))
-        self.stopping = False
-        """To end with a last transaction that is committed."""
+        self._tv2 = self.rng.choice((False, False, True))
+        self._timeout_ms = self.rng.choice((2500, 6000, 20_000))
         self.committed_last = False
 
+    @override
     async def run(self) -> None:
         while not self.committed_last:
             await self._live()
-            await asyncio.sleep(self._rng.choice((0.1, 1.0, 3.0)))
+            await asyncio.sleep(self.rng.choice((0.1, 1.0, 3.0)))
 
     async def _live(self) -> None:
-        self._lives += 1
-        producer = TxnProducer(
-            self._world,
-            self._account,
-            random.Random(self._rng.getrandbits(64)),
-            name=f"{self._name}.{self._lives}",
-            transactional_id=self.transactional_id,
-            tv2=self._tv2,
-            timeout_ms=self._timeout_ms,
-            group_id=self.group_id,
+        producer = self.producer(
+            self.transactional_id, self.group_id, self._timeout_ms, tv2=self._tv2
         )
         try:
             await producer.init()
@@ -69,9 +82,9 @@ class Writer:
                 last = self.stopping
                 if await self._transact(producer, last=last) and last:
                     self.committed_last = True
-                elif not self.stopping and self._rng.random() < 0.05:
+                elif not self.stopping and self.rng.random() < 0.05:
                     return  # It crashes, with or without an open transaction.
-                elif not producer.tv2 and self._rng.random() < 0.1:
+                elif not producer.tv2 and self.rng.random() < 0.1:
                     producer.become_tv2()
         except FencedError:
             pass
@@ -81,15 +94,15 @@ class Writer:
     async def _transact(self, producer: TxnProducer, *, last: bool) -> bool:
         """One transaction; True when it was committed."""
         told = await producer.begin()
-        chance = self._rng.random
+        chance = self.rng.random
         commit = last or chance() < 0.7
         written = 0
         try:
-            for _ in range(1 if last else self._rng.choice((1, 1, 2, 3))):
+            for _ in range(1 if last else self.rng.choice((1, 1, 2, 3))):
                 for partition in self._some(last=last):
                     values = [
                         f"{told.number}.{written + i}".encode()
-                        for i in range(self._rng.choice((1, 1, 2, 6)))
+                        for i in range(self.rng.choice((1, 1, 2, 6)))
                     ]
                     written += len(values)
                     producer.queue(partition, values)
@@ -108,43 +121,45 @@ class Writer:
         return commit
 
     def _some(self, *, last: bool) -> list[Partition]:
-        count = self._rng.choice((1, 2, 3))
-        chosen = self._rng.sample(WRITTEN, count)
-        if not last and not self._world.doomed_is_gone and self._rng.random() < 0.3:
+        count = self.rng.choice((1, 2, 3))
+        chosen = self.rng.sample(WRITTEN, count)
+        if not last and not self.world.doomed_is_gone and self.rng.random() < 0.3:
             chosen.append((DOOMED, 0))
         return chosen
 
     async def _pause(self, *, last: bool) -> None:
         if last:
             return
-        if self._rng.random() < 0.04:
-            await asyncio.sleep(self._timeout_ms / 1000 * self._rng.choice((0.9, 1.3, 2.0)))
+        if self.rng.random() < 0.04:
+            await asyncio.sleep(self._timeout_ms / 1000 * self.rng.choice((0.9, 1.3, 2.0)))
         else:
-            await asyncio.sleep(self._rng.choice((0.0, 0.05, 0.4)))
+            await asyncio.sleep(self.rng.choice((0.0, 0.05, 0.4)))
 
 
-class _Transforming:
+class Transformer(TxnWorker):
     """What both kinds of processors do with some records of the input."""
 
-    _world: object
-    _rng: random.Random
-
     async def transform(
-        self, producer: TxnProducer, lines, *, member_id: str = "", generation: int = -1
+        self,
+        producer: TxnProducer,
+        lines: list[tuple[int, int]],
+        *,
+        member_id: str = "",
+        generation: int = -1,
     ) -> bool:
         """One transaction from input to output; True when it was committed."""
         told = await producer.begin()
         ends: dict[int, int] = {}
         try:
             for index, (partition, offset) in enumerate(lines):
-                place = (OUTPUT, self._rng.randrange(OUTPUT_PARTITIONS))
+                place = (OUTPUT, self.rng.randrange(OUTPUT_PARTITIONS))
                 value = f"{told.number}.{index}:{partition}.{offset}".encode()
                 producer.queue(place, [value])
                 ends[partition] = offset + 1
             await producer.flush()
-            await asyncio.sleep(self._rng.choice((0.0, 0.1, 0.6)))
+            await asyncio.sleep(self.rng.choice((0.0, 0.1, 0.6)))
             await producer.send_offsets(ends, member_id=member_id, generation=generation)
-            if self._rng.random() < 0.1:
+            if self.rng.random() < 0.1:
                 raise AbortError
             await producer.end(commit=True)
         except AbortError:
@@ -152,142 +167,98 @@ class _Transforming:
             return False
         return True
 
+    async def position(self, producer: TxnProducer, group_id: str, partition: int) -> int | None:
+        """Where to go on: behind what is committed. None: ask again, since an offset is open
+        (KIP-447), or nobody says."""
+        request = self.client.offset_fetch(group_id, [(TOPIC, partition)], stable=True)
+        try:
+            address = await producer.group_coordinator()
+            told = offsets_in(await self.client.ask(*request, at=address))
+        except LostError:
+            told = None
+        if told is None:
+            producer.not_group_coordinator()
+            return None
+        return max(told[TOPIC, partition], 0)
 
-class Processor(_Transforming):
+    async def read_input(self, partition: int, at: int) -> list[tuple[int, int]]:
+        """Some input records, from `at` on: partition and offset."""
+        place = (TOPIC, partition)
+        reader = TxnReader(
+            self.world, "input", [place], committed=True, recorded=False, timeout_s=3.0
+        )
+        reader.seek(place, at)
+        while not (seen := reader.passes[-1][1].seen):
+            await reader.poll(self.client.anybody(), max_wait_ms=500)
+        reader.client.close()
+        return [(partition, offset) for offset, _ in seen[: self.rng.choice((1, 2, 4))]]
+
+
+class Processor(Transformer):
     """Of one input partition, with a transactional id of that partition."""
 
-    group_id = "simple"
+    GROUP_ID = "simple"
 
-    def __init__(
-        self, world, account: TxnAccount, rng: random.Random, *, name: str, partition: int
-    ) -> None:
-        self._world = world
-        self._account = account
-        self._rng = rng
-        self._name = name
+    def __init__(self, world: TxnCluster, name: str, partition: int) -> None:
+        super().__init__(world, name, 3.0)
         self._partition = partition
-        self._lives = 0
-        self._tv2 = rng.choice((False, True))
+        self._tv2 = self.rng.choice((False, True))
 
+    @override
     async def run(self) -> None:
         """Until all of the input is done."""
         while not await self._live():
-            await asyncio.sleep(self._rng.choice((0.1, 1.0)))
+            await asyncio.sleep(self.rng.choice((0.1, 1.0)))
 
     async def _live(self) -> bool:
-        self._lives += 1
-        rng = random.Random(self._rng.getrandbits(64))
-        name = f"{self._name}.{self._lives}"
-        producer = TxnProducer(
-            self._world,
-            self._account,
-            rng,
-            name=name,
-            transactional_id=f"processor-{self._partition}",
-            tv2=self._tv2,
-            timeout_ms=10_000,
-            group_id=self.group_id,
+        producer = self.producer(
+            f"processor-{self._partition}", self.GROUP_ID, PROCESSOR_TIMEOUT_MS, tv2=self._tv2
         )
-        client = Client(self._world.loop, name, 3.0)
         try:
             await producer.init()
             while True:
-                at = await self._position(producer, client)
-                if at >= self._world.input_records:
+                while (at := await self.position(producer, self.GROUP_ID, self._partition)) is None:
+                    await asyncio.sleep(0.3)
+                if at >= self.world.input_records:
                     return True
-                lines = await read_input(self._world, self._account, rng, self._partition, at)
-                await self.transform(producer, lines)
-                await asyncio.sleep(rng.choice((0.1, 0.5, 1.5)))
+                await self.transform(producer, await self.read_input(self._partition, at))
+                await asyncio.sleep(self.rng.choice((0.1, 0.5, 1.5)))
         except FencedError:
             return False
         finally:
             producer.close()
-            client.close()
-
-    async def _position(self, producer: TxnProducer, client: Client) -> int:
-        """Behind what is committed. An open offset is waited for (KIP-447)."""
-        while True:
-            try:
-                address = await producer.group_coordinator()
-                offset = await fetch_offset(
-                    client,
-                    address,
-                    self.group_id,
-                    (TOPIC, self._partition),
-                    self._rng,
-                    stable=True,
-                )
-            except LostError:
-                offset = None
-            if offset is not None:
-                return max(offset, 0)
-            producer.not_group_coordinator()
-            await asyncio.sleep(0.3)
 
 
-async def read_input(
-    world, account: TxnAccount, rng: random.Random, partition: int, at: int
-) -> list[tuple[int, int]]:
-    """Some input records, from `at` on: partition and offset."""
-    reader = TxnReader(
-        Client(world.loop, "input", 3.0),
-        account,
-        rng,
-        [(TOPIC, partition)],
-        committed=True,
-        recorded=False,
-    )
-    reader.seek((TOPIC, partition), at)
-    while not reader.passes[-1][1].seen:
-        await reader.poll(world.addresses.any(), max_wait_ms=500)
-    reader._client.close()
-    seen = reader.passes[-1][1].seen
-    return [(partition, offset) for offset, _ in seen[: rng.choice((1, 2, 4))]]
-
-
-class GroupProcessor(ClassicMember, _Transforming):
+class GroupProcessor(ClassicMember, Transformer):
     """A member of a group; what it is dealt it processes, until the group changes."""
 
-    def __init__(self, world, account: TxnAccount, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self._world = world
-        self._txn_account = account
-        self._rng = self.rng
-        self._lives = 0
+    def __init__(self, world: TxnCluster, name: str, account: GroupAccount) -> None:
+        super().__init__(world, name, account, partitions=INPUT_PARTITIONS, timeout_s=5.0)
         self._tv2 = self.rng.choice((False, True))
         self.done = False
 
+    @override
     async def run(self) -> None:
-        while not self.done and not self.stopping:
+        while not self.done:
             if await self._join():
                 await self._process()
             self.hold(set())
             await self.rest(self.rng.choice((0.1, 0.5)))
         await self._leave()
 
+    @override
     async def fetch_offsets(self, partitions: set[int]) -> bool:
         return True  # Asked for in each round, since a transaction may have failed.
 
     async def _process(self) -> None:
         """Until fenced, or the group rebalances."""
-        self._lives += 1
-        name = f"{self.name}.{self._lives}"
-        producer = TxnProducer(
-            self._world,
-            self._txn_account,
-            random.Random(self.rng.getrandbits(64)),
-            name=name,
-            transactional_id=f"of-{self.name}",
-            tv2=self._tv2,
-            timeout_ms=10_000,
-            group_id=self.account.group_id,
+        producer = self.producer(
+            f"of-{self.name}", self.account.group_id, PROCESSOR_TIMEOUT_MS, tv2=self._tv2
         )
         beats = asyncio.create_task(self._until_changed())
         try:
             await producer.init()
-            while not self.stopping and not beats.done():
-                if not await self._round(producer):
-                    break
+            while not beats.done() and await self._round(producer):
                 await asyncio.sleep(self.rng.choice((0.1, 0.5, 1.5)))
         except FencedError:
             pass
@@ -299,30 +270,17 @@ class GroupProcessor(ClassicMember, _Transforming):
         """Some records of one partition; False when all partitions of all members are done."""
         open_ones = []
         for partition in range(self.partitions):
-            try:
-                address = await producer.group_coordinator()
-                offset = await fetch_offset(
-                    self.client,
-                    address,
-                    self.account.group_id,
-                    (TOPIC, partition),
-                    self.rng,
-                    stable=True,
-                )
-            except LostError:
-                offset = None
-            if offset is None:
-                producer.not_group_coordinator()
+            at = await self.position(producer, self.account.group_id, partition)
+            if at is None:
                 return True
-            if offset < self._world.input_records:
-                open_ones.append((partition, max(offset, 0)))
+            if at < self.world.input_records:
+                open_ones.append((partition, at))
         if not open_ones:
             self.done = True
             return False
         mine = [(partition, at) for partition, at in open_ones if partition in self.owned]
         if mine:
-            partition, at = self.rng.choice(mine)
-            lines = await read_input(self._world, self._txn_account, self.rng, partition, at)
+            lines = await self.read_input(*self.rng.choice(mine))
             await self.transform(producer, lines, member_id=self.member_id, generation=self.epoch)
         return True
 

@@ -1,314 +1,343 @@
-"""What simulated clients do: idempotent and plain producers, readers, and askers of end offsets.
+"""What simulated clients do with records: producers, readers, and askers of where logs end.
 
 A producer keeps several batches of a partition in flight on one connection, as Java's does, and
-after a failure sends what is not acknowledged again, in order. All values are unique.
+after a failure sends what is not acknowledged again, in order. Records are `Line`s: no other has
+the ident that one carries in its header. What clients are told and shown goes into the world's
+account (`account`).
 """
 
 import asyncio
 import random
 from dataclasses import dataclass
 
-from protocol import apis, messages
+from typing_extensions import override
+
+from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import hot
-from protocol.records import Record, build_batch, iterate, read_header
-from tests.sim.checkers import Account
-from tests.sim.client import Client, LostError
+from protocol.records import Record, build_batch
+from protocol.types import TopicId
+from tests.kit import requests
+from tests.kit.loop import SimLoop
+from tests.kit.requests import EARLIEST, LATEST, NOBODY, Partition, batches_in, rows_of
+from tests.sim.account import Line, RecordAccount
+from tests.sim.client import Address, LostError
+from tests.sim.world import Worker, World
 
 TOPIC = "t"
 PRODUCE_VERSIONS = (3, 7, 8, 9, 11)
 FETCH_VERSIONS = (4, 7, 11, 12)
+FETCH_BY_ID = 13
 RACK_FROM = 11
 ZONES = ("a", "b")
 UNDECIDED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION}
 """What leaves open whether it happened, besides no answer at all."""
+OUT_OF_STEP = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 
 
-@dataclass
+class RecordsCluster(World):
+    """What clients of records share."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        super().__init__(loop, rng)
+        self.account = RecordAccount(self.violations, self.counts)
+
+    def partitions(self) -> list[Partition]:
+        """All that are read in the end."""
+        return [(TOPIC, index) for index in range(self.shape.partitions)]
+
+
+class RecordWorker(Worker):
+    """Knows what there is to be known of records."""
+
+    world: RecordsCluster
+
+    def __init__(self, world: RecordsCluster, name: str) -> None:
+        super().__init__(world, name)
+        self.account = world.account
+
+    async def limit(
+        self, partition: Partition, timestamp: int, at: Address | None = None
+    ) -> int | None:
+        """Where a log starts or ends, as an agent tells; None when it tells nothing."""
+        starts, ends = self.account.starts[partition], self.account.end_least(partition)
+        offset = (await self.client.limits([partition], timestamp, at=at)).get(partition)
+        if offset is not None and timestamp == EARLIEST:
+            now_ms = self.world.now_ms()
+            self.account.starts_at(self.name, partition, offset, least=starts, now_ms=now_ms)
+        elif offset is not None:
+            self.account.ends_at(self.name, partition, offset, least=ends)
+        return offset
+
+
+@dataclass(eq=False)
 class Batch:
-    values: list[bytes]
+    lines: list[Line]
     first_sequence: int
-    maybe_written: bool = False
-    """An attempt of it ended without a definite answer."""
 
 
-class Addresses:
-    """The agents' addresses, as a client knows them; any agent serves any partition."""
-
-    def __init__(self, addresses: list[tuple[str, int]], rng: random.Random) -> None:
-        self.all = addresses
-        self.zones: dict[tuple[str, int], str] = {}
-        """Of those that have one."""
-        self._rng = rng
-
-    def any(self) -> tuple[str, int]:
-        return self._rng.choice(self.all)
-
-    def any_in(self, zone: str) -> tuple[str, int]:
-        return self._rng.choice([each for each in self.all if self.zones.get(each) == zone])
-
-
-async def until_topic(client: Client, addresses: Addresses, partitions: int) -> None:
-    """Create the topic, from whichever agent answers."""
-    request = messages.CreateTopicsRequest(
-        topics=[
-            messages.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)
-        ],
-        timeout_ms=5000,
-    )
-    while True:
-        try:
-            answer = await client.ask(addresses.any(), apis.CREATE_TOPICS, 5, request)
-            if answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                return
-        except LostError:
-            pass
-        await asyncio.sleep(0.5)
-
-
-class Producer:
+class Producer(RecordWorker):
     """Writes to one partition until told to stop; then finishes what it began."""
 
     def __init__(
         self,
-        client: Client,
-        addresses: Addresses,
-        account: Account,
-        rng: random.Random,
+        world: RecordsCluster,
+        name: str,
+        partition: Partition,
         *,
-        partition: int,
-        idempotent: bool,
+        keys: int = 0,
+        idempotent: bool = True,
+        pauses_s: tuple[float, ...] = (0.0, 0.2, 1.0),
+        in_flight: int = 1,
     ) -> None:
-        self._client = client
-        self._addresses = addresses
-        self._account = account
-        self._rng = rng
-        self._partition = partition
+        """`keys`: how many; 0: records have none. `in_flight`: batches on the way at a time."""
+        super().__init__(world, name)
+        self.partition = partition
+        self._keys = keys
         self._idempotent = idempotent
-        self._producer = (-1, -1)
+        self._pauses_s = pauses_s
+        self._in_flight = in_flight
+        self._producer = NOBODY
         self._sequence = 0
-        self._number = 0
+        self.number = 0
         self._backlog: list[Batch] = []
-        self._in_flight_max = rng.choice((1, 3, 5))
-        self.stopping = False
 
+    @override
     async def run(self) -> None:
-        if self._idempotent:
-            await self._init()
-        while not self.stopping or self._backlog:
-            if not self._backlog and not self.stopping:
-                # Nothing new before all that was sent is settled: as in Java, a batch is never
-                # more than the window of five behind the newest.
-                self._backlog = [self._next() for _ in range(self._in_flight_max)]
-            await self._round()
-            await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.3)))
+        while not self.stopping:
+            await self.write()
+            await asyncio.sleep(self.rng.choice(self._pauses_s))
 
-    async def _init(self) -> None:
-        request = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    async def write(self) -> None:
+        """As many batches as may be in flight, until their fates are known or never will be.
+
+        So, as in Java, a batch is never more than the window of five behind the newest.
+        """
+        if self._idempotent and self._producer == NOBODY:
+            self._producer = await self.client.init_producer()
+        self._backlog = [self._next() for _ in range(self._in_flight)]
         while True:
-            try:
-                answer = await self._client.ask(
-                    self._addresses.any(), apis.INIT_PRODUCER_ID, 3, request
-                )
-                if answer.error_code == ErrorCode.NONE:
-                    self._producer = (answer.producer_id, answer.producer_epoch)
-                    return
-            except LostError:
-                pass
-            await asyncio.sleep(0.5)
+            await self._round()
+            if not self._backlog:
+                return
+            await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.3)))
 
     def _next(self) -> Batch:
-        values = []
-        for _ in range(self._rng.choice((1, 1, 3, 20))):
-            values.append(f"{self._client.name}-{self._number}".encode())
-            self._number += 1
-        if self._idempotent:
-            self._account.exactly_once.update(values)
-        batch = Batch(values, self._sequence)
-        self._sequence += len(values)
+        batch = Batch([self._line() for _ in range(self.rng.choice((1, 1, 3, 20)))], self._sequence)
+        self._sequence += len(batch.lines)
         return batch
+
+    def _line(self) -> Line:
+        self.number += 1
+        ident = f"{self.name}-{self.number}".encode()
+        key = f"k{self.rng.randrange(self._keys)}".encode() if self._keys else None
+        value: bytes | None = ident * self.rng.choice((1, 4, 10))
+        if self._keys and self.rng.random() < 0.2:
+            value = None
+        line = Line(ident, key, value, self.world.now_ms() - self.rng.choice((0, 0, 5, 400)))
+        self.account.sent[self.partition][ident] = line
+        return line
 
     async def _round(self) -> None:
         """Send all of the backlog on one connection, look at the answers in order."""
+        ask = self.client
         try:
-            connection = await self._client.connect(self._addresses.any())
+            connection = await ask.connect(ask.anybody())
         except LostError:
             await asyncio.sleep(0.2)
             return
-        version = self._rng.choice(PRODUCE_VERSIONS)
+        version = self.rng.choice(PRODUCE_VERSIONS)
         sent = [
-            (batch, self._client.send(connection, apis.PRODUCE, version, self._request(batch)))
+            (batch, ask.send(connection, apis.PRODUCE, version, self._request(batch)))
             for batch in self._backlog
         ]
         for batch, future in sent:
             try:
-                answer = await self._client.answer(connection, future)
+                answer = await ask.answer(connection, future)
             except LostError:
                 self._lost(batch)
             else:
-                self._answered(batch, answer.responses[0].partition_responses[0])
+                self._answered(batch, rows_of(answer)[self.partition])
 
     def _request(self, batch: Batch) -> hot.ProduceRequest:
         producer_id, epoch = self._producer
-        records = build_batch(
-            [Record(value=value, timestamp=1_600_000_000_000) for value in batch.values],
+        data = build_batch(
+            [record_of(line) for line in batch.lines],
+            codec=self.rng.choice((0, 0, 1)),
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=batch.first_sequence if self._idempotent else -1,
         )
-        data = hot.PartitionProduceData(index=self._partition, records=records)
-        topic = hot.TopicProduceData(name=TOPIC, partition_data=[data])
-        return hot.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+        return requests.produce({self.partition: data})
 
     def _lost(self, batch: Batch) -> None:
-        batch.maybe_written = True
         if not self._idempotent:  # Sending it again could write it twice, so it stays unknown.
             self._backlog.remove(batch)
 
-    def _answered(self, batch: Batch, answer: hot.PartitionProduceResponse) -> None:
-        if answer.error_code == ErrorCode.NONE:
-            for index, value in enumerate(batch.values):
-                self._account.acknowledge(value, (self._partition, answer.base_offset + index))
+    def _answered(self, batch: Batch, row: hot.PartitionProduceResponse) -> None:
+        error = row.error_code
+        if error == ErrorCode.NONE:
+            self.account.acknowledge(self.partition, row.base_offset, batch.lines)
             self._backlog.remove(batch)
             return
-        if answer.base_offset != -1:
-            self._account.violations.append(f"error {answer.error_code} with a base offset (P2)")
-        if answer.error_code in UNDECIDED:
+        if row.base_offset != -1:
+            self.wrong(f"error {error} with a base offset (P2)")
+        if error in UNDECIDED:
             self._lost(batch)
         elif not self._idempotent:
-            self._account.refused.update(batch.values)
+            self.account.refused[self.partition].update(line.ident for line in batch.lines)
             self._backlog.remove(batch)
-        elif answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            self._account.violations.append("a producer that nobody fenced was fenced")
+        elif error == ErrorCode.INVALID_PRODUCER_EPOCH:
+            self.wrong("nobody fenced this producer, and it was fenced")
+        elif error in OUT_OF_STEP and batch is self._backlog[0] and self.world.is_in_time:
+            self.wrong(f"the oldest batch was told {ErrorCode(error).name}")
 
 
-class Reader:
-    """Follows all partitions from offset 0, from one agent after the other; when it tells a rack, from
-    one of that zone whenever it is sent there."""
+def record_of(line: Line) -> Record:
+    headers = (("i", line.ident),)
+    return Record(timestamp=line.timestamp, key=line.key, value=line.value, headers=headers)
+
+
+class Follower(Worker):
+    """Fetches partitions from one agent after the other; when it tells a rack, from one of that zone
+    whenever it is sent there. What it is given, its kind takes."""
+
+    rests_s: tuple[float, ...] = (0.0, 0.05)
+    goes_back = 0.0
+    """How often it begins anew somewhere."""
+    isolation_level = 0
+    rack = ""
+    topic_id: TopicId | None = None
+    """Of the one topic, asked for by id; it may be one of several of that name."""
+    offsets: dict[Partition, int]
+    _is_sent_on = False
+    """By the newest answer."""
+
+    @override
+    async def run(self) -> None:
+        rng = self.rng
+        while True:
+            zone = self.rack if self._is_sent_on else ""
+            await self.poll(self.client.anybody(zone), max_wait_ms=rng.choice((0, 100, 1000)))
+            await asyncio.sleep(rng.choice(self.rests_s))
+            if rng.random() < self.goes_back:
+                partition = rng.choice(sorted(self.offsets))
+                self.seek(partition, rng.randrange(self.offsets[partition] + 1))
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self.offsets[partition] = offset
+
+    async def read_to(self, ends: dict[Partition, int], address: Address | None = None) -> None:
+        """Until it is behind all that lies before these ends, from one agent or from any."""
+        while any(self.offsets[partition] < end for partition, end in ends.items()):
+            await self.poll(address or self.client.anybody(), max_wait_ms=100)
+
+    async def poll(self, address: Address, *, max_wait_ms: int) -> bool:
+        """One fetch; whether there was an answer."""
+        rng = self.rng
+        wanted = rng.sample(sorted(self.offsets), len(self.offsets))
+        version = rng.choice(FETCH_VERSIONS) if self.topic_id is None else FETCH_BY_ID
+        request = requests.fetch(
+            {partition: self.offsets[partition] for partition in wanted},
+            max_wait_ms=max_wait_ms,
+            max_bytes=rng.choice((1, 1 << 20)),
+            partition_max_bytes=rng.choice((1, 300, 1 << 20)),
+            isolation_level=self.isolation_level,
+            topic_id=self.topic_id,
+        )
+        if version >= RACK_FROM:
+            request.rack_id = self.rack
+        self._is_sent_on = False
+        answer = await self.client.try_ask(apis.FETCH, version, request, at=address)
+        if answer is None:
+            return False
+        for (topic, index), row in rows_of(answer).items():
+            partition = (topic if self.topic_id is None else wanted[0][0], index)
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self.out_of_range(partition, address)
+            else:
+                self.take(partition, row)
+            if row.preferred_read_replica != -1:
+                self._go_on_elsewhere(address, row)
+        return True
+
+    def _go_on_elsewhere(self, address: Address, row: hot.PartitionData) -> None:
+        self._is_sent_on = True
+        if row.records or row.error_code or self.client.addresses.zones.get(address) == self.rack:
+            self.wrong(
+                f"of rack {self.rack}, was sent on by {address} with error {row.error_code} and "
+                f"{len(row.records or b'')} bytes of records"
+            )
+
+    async def out_of_range(self, partition: Partition, address: Address) -> None:
+        self.wrong(f"{partition} at {self.offsets[partition]}: OFFSET_OUT_OF_RANGE (P8)")
+
+    def take(self, partition: Partition, row: hot.PartitionData) -> None:
+        """What a fetch gave of a partition."""
+        raise AssertionError(partition)
+
+
+class Reader(Follower, RecordWorker):
+    """Reads records into the account, in order and, where topics are dense, without a hole."""
 
     def __init__(
-        self,
-        client: Client,
-        addresses: Addresses,
-        account: Account,
-        rng: random.Random,
-        *,
-        rack: str = "",
+        self, world: RecordsCluster, name: str, partitions: list[Partition], rack: str = ""
     ) -> None:
-        self._client = client
-        self._addresses = addresses
-        self._account = account
-        self._rng = rng
-        self._rack = rack
-        self._sent_on = False
-        """By the newest answer."""
-        self.offsets: dict[int, int] = {}
-        self.log: dict[tuple[int, int], bytes] = {}
+        super().__init__(world, name)
+        self.rack = rack
+        self.offsets = dict.fromkeys(partitions, 0)
+        self.lines: dict[Partition, dict[int, Line]] = {each: {} for each in partitions}
 
-    def follow(self, partitions: int) -> None:
-        self.offsets = dict.fromkeys(range(partitions), 0)
+    @override
+    async def out_of_range(self, partition: Partition, address: Address) -> None:
+        """To the log start, as `auto.offset.reset=earliest` has it."""
+        start = await self.limit(partition, EARLIEST, address)
+        if start is None:
+            return
+        if start <= self.offsets[partition]:
+            self.wrong(
+                f"at {self.offsets[partition]} of {partition} was told OFFSET_OUT_OF_RANGE, and it "
+                f"starts at {start} (P8)"
+            )
+        self.account.counts["jumps"] += 1
+        self.offsets[partition] = start
 
+    @override
+    def take(self, partition: Partition, row: hot.PartitionData) -> None:
+        for header, records in batches_in(row.records):
+            if not header.is_control:
+                for record in records:
+                    if record.offset >= self.offsets[partition]:
+                        self._see(partition, record)
+            if header.last_offset + 1 > self.offsets[partition]:
+                if partition[0] in self.account.dense:
+                    self.wrong(f"the end {header.last_offset} of {partition} has no records")
+                self.offsets[partition] = header.last_offset + 1
+
+    def _see(self, partition: Partition, record: Record) -> None:
+        here = self.offsets[partition]
+        if partition[0] in self.account.dense and record.offset != here:
+            self.wrong(f"was given {record.offset} of {partition} when it wanted {here} (P7)")
+        line = Line(record.headers[0][1] or b"", record.key, record.value, record.timestamp)
+        self.account.saw(self.name, partition, record.offset, line)
+        self.lines[partition][record.offset] = line
+        self.offsets[partition] = record.offset + 1
+
+
+class LaggingReader(Reader):
+    """With long rests; now and then it begins anew somewhere."""
+
+    rests_s = (0.05, 0.3, 1.0, 6.0)
+    goes_back = 0.15
+
+
+class Asker(RecordWorker):
+    """Asks where logs start and end, those of new partitions too: what anybody was told before the
+    question holds."""
+
+    @override
     async def run(self) -> None:
         while True:
-            addresses = self._addresses
-            address = addresses.any_in(self._rack) if self._sent_on else addresses.any()
-            await self.poll(address, max_wait_ms=self._rng.choice((0, 100, 1000)))
-            await asyncio.sleep(self._rng.choice((0.0, 0.05)))
-
-    async def poll(self, address: tuple[str, int], *, max_wait_ms: int) -> None:
-        """One fetch; every record goes into the account. Nothing when there is no answer."""
-        bytes_max = self._rng.choice((1, 300, 1 << 20))
-        partitions = [
-            hot.FetchPartition(
-                partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max
-            )
-            for partition, offset in self.offsets.items()
-        ]
-        self._rng.shuffle(partitions)
-        request = hot.FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=self._rng.choice((1, 1 << 20)),
-            topics=[hot.FetchTopic(topic=TOPIC, partitions=partitions)],
-        )
-        version = self._rng.choice(FETCH_VERSIONS)
-        if version >= RACK_FROM:
-            request.rack_id = self._rack
-        self._sent_on = False
-        try:
-            answer = await self._client.ask(address, apis.FETCH, version, request)
-        except LostError:
-            await asyncio.sleep(0.2)
-            return
-        for topic in answer.responses:
-            for partition in topic.partitions:
-                self._take(partition)
-                if partition.preferred_read_replica != -1:
-                    self._go_on_elsewhere(address, partition)
-
-    def _go_on_elsewhere(self, address: tuple[str, int], answer: hot.PartitionData) -> None:
-        self._sent_on = True
-        if answer.records or answer.error_code or self._addresses.zones.get(address) == self._rack:
-            self._account.violations.append(
-                f"{self._client.name} of rack {self._rack} was sent on by {address} with error "
-                f"{answer.error_code} and {len(answer.records or b'')} bytes of records"
-            )
-
-    def _take(self, answer: hot.PartitionData) -> None:
-        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._account.violations.append(
-                f"{self._client.name} at {self.offsets[answer.partition_index]} of partition "
-                f"{answer.partition_index} was told OFFSET_OUT_OF_RANGE (P8)"
-            )
-        records = bytes(answer.records or b"")
-        at, partition = 0, answer.partition_index
-        while at < len(records):
-            header = read_header(records, at)
-            for record in iterate(records, at):
-                if record.offset < self.offsets[partition]:
-                    continue
-                if record.offset != self.offsets[partition]:
-                    self._account.violations.append(
-                        f"{self._client.name} was given ({partition}, {record.offset}) "
-                        f"when it wanted {self.offsets[partition]} (P7)"
-                    )
-                self._account.saw(self._client.name, (partition, record.offset), record.value)
-                self.log[partition, record.offset] = record.value
-                self.offsets[partition] = record.offset + 1
-            at += 12 + header.length
-
-
-async def end_offsets(client: Client, address: tuple[str, int], partitions: int) -> dict[int, int]:
-    """The end offsets that one agent tells. Raises LostError; partitions in error are left out."""
-    wanted = [
-        messages.ListOffsetsPartition(partition_index=index, timestamp=-1)
-        for index in range(partitions)
-    ]
-    request = messages.ListOffsetsRequest(
-        replica_id=-1, topics=[messages.ListOffsetsTopic(name=TOPIC, partitions=wanted)]
-    )
-    answer = await client.ask(address, apis.LIST_OFFSETS, 2, request)
-    return {
-        partition.partition_index: partition.offset
-        for partition in answer.topics[0].partitions
-        if partition.error_code == ErrorCode.NONE
-    }
-
-
-async def ask_ends(client: Client, addresses: Addresses, account: Account, partitions: int) -> None:
-    """For ever: what was acknowledged before the question lies below every answer (P8)."""
-    while True:
-        least: dict[int, int] = {}
-        for partition, offset in account.acknowledged.values():
-            least[partition] = max(least.get(partition, 0), offset + 1)
-        try:
-            ends = await end_offsets(client, addresses.any(), partitions)
-        except LostError:
-            ends = {}
-        for partition, end in ends.items():
-            if end < least.get(partition, 0):
-                account.violations.append(
-                    f"the end of partition {partition} was told as {end} after offset "
-                    f"{least[partition] - 1} had been acknowledged (P8)"
-                )
-        await asyncio.sleep(0.5)
+            partition = self.rng.choice(self.world.partitions())
+            await self.limit(partition, self.rng.choice((EARLIEST, LATEST)))
+            await asyncio.sleep(self.rng.choice((0.1, 0.7)))

@@ -1,41 +1,40 @@
 """A cluster in one process: agents over one memory log and one memory store, each in weather of
-its own, and a run: faults while clients work, then fine weather until everything is settled.
+its own; and a run: faults while clients work, then fine weather until everything is settled.
 
 The agents are the real ones (`broker.agent.Agent`); only clocks, chance, store, log and network
 are given to them. Each life of an agent has an owner name of its own, so that it can be killed
-as a process is.
+as a process is. A kind of `World` says what a run is about: topics, who works, what else does harm,
+and what must hold in the end; `simulate` is the same for all of them.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+from typing_extensions import override
 
 from broker.agent import Agent, AgentError
 from broker.composition import Parts
 from broker.config import settings as config
+from broker.jobs.kinds import spill_plan
+from broker.jobs.worker import worker as job_worker
 from broker.node import Node
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import MetadataLog
+from coordinator.log_client import Applied
 from storage.stores.memory import MemoryStore
+from tests.kit.agents import NOW_MS, settings
 from tests.kit.faults import FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
-from tests.sim.checkers import Account, verdict
-from tests.sim.client import Client, LostError
+from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
 from tests.sim.network import Network
-from tests.sim.workload import (
-    ZONES,
-    Addresses,
-    Producer,
-    Reader,
-    ask_ends,
-    end_offsets,
-    until_topic,
-)
 
-START_MS = 1_700_000_000_000
-FAULTS_S = 40.0
 JOBS = {
     "jobs.start.delay.ms": "500",
     "snapshot.interval.ms": "4000",
@@ -48,6 +47,8 @@ JOBS = {
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "1500",
 }
+NO_JOBS = {"jobs.start.delay.ms": "86400000"}
+"""Nothing is rearranged, however late a run settles."""
 SPILL_ROWS = 8
 FALLEN_BEHIND = "fallen behind the log, start it again"
 """What an agent says that stood still while the log was cut."""
@@ -90,53 +91,107 @@ class Life:
     """One agent's place in the cluster, and its present process."""
 
     index: int
-    address: tuple[str, int]
-    store_weather: Weather
-    log_weather: Weather
+    store_weather: Weather = field(default_factory=Weather)
+    log_weather: Weather = field(default_factory=Weather)
     number: int = 0
     agent: Agent | None = None
-    task: asyncio.Task | None = None
+    task: asyncio.Task[None] | None = None
     skew_ms: int = 0
 
     @property
+    def name(self) -> str:
+        return f"agent{self.index}"
+
+    @property
+    def address(self) -> Address:
+        return self.name, 9092
+
+    @property
     def owner(self) -> str:
-        return f"agent{self.index}.{self.number}"
+        return f"{self.name}.{self.number}"
 
 
-@dataclass
 class World:
-    loop: SimLoop
-    rng: random.Random
-    shape: Shape
-    account: Account = field(default_factory=Account)
-    watch: Callable[[Node], None] = lambda _node: None
-    """Called with every agent that begins."""
+    """A cluster, and what a run of it is about."""
 
-    def __post_init__(self) -> None:
+    faults_s: ClassVar[float] = 40.0
+    leaves: ClassVar[bool] = False
+    """Agents also leave in peace and come back."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.shape = self.drawn_shape()
+        self.violations: list[str] = []
+        self.counts: Counter[str] = Counter()
         self.nodes: list[tuple[str, Node]] = []
-        self.network = Network(self.loop, random.Random(self.rng.getrandbits(64)))
+        self.network = Network(loop, self.draw())
         self.log = MemoryLogCluster()
-        self.store = MemoryStore(lambda: START_MS + int(self.loop.time() * 1000))
-        self.lives = [
-            Life(index, (f"agent{index}", 9092), Weather(), Weather())
-            for index in range(self.shape.agents)
-        ]
+        self.store = MemoryStore(self.now_ms)
+        self.lives = [Life(index) for index in range(self.shape.agents)]
         addresses = [life.address for life in self.lives]
-        self.addresses = Addresses(addresses, random.Random(self.rng.getrandbits(64)))
-        self.addresses.zones = dict(zip(addresses, self.shape.zones, strict=False))
+        zones = dict(zip(addresses, self.shape.zones, strict=False))
+        self.addresses = Addresses(addresses, zones)
+        self._digests: dict[int, tuple[bytes, str]] = {}
+
+    # What a run is about; each kind of world says it.
+
+    def drawn_shape(self) -> Shape:
+        return Shape.drawn(self.rng)
+
+    async def make_topics(self) -> None:
+        """In fine weather, until all is there that clients need."""
+
+    def workers(self) -> "Sequence[Worker]":
+        """Those that finish what they have begun."""
+        return ()
+
+    def watchers(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """Those that look on until the very end."""
+        return ()
+
+    def harm(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """What ends with the faults."""
+        return ()
+
+    def stop(self, workers: "Sequence[Worker]") -> None:
+        """The faults are over: what is begun is to be finished."""
+        for each in workers:
+            each.stopping = True
+
+    async def settle(self) -> list[str]:
+        """When workers are done: what does not come to its end, and what must not be there."""
+        return []
+
+    def watch(self, owner: str, node: Node) -> None:
+        """An agent begins."""
+
+    # What clients are given.
+
+    def now_ms(self) -> int:
+        return NOW_MS + int(self.loop.time() * 1000)
+
+    @property
+    def is_in_time(self) -> bool:
+        """No agent's clock is days ahead: what is kept for a day is there in all of the run."""
+        return "skew" not in self.shape.kinds
+
+    def draw(self) -> random.Random:
+        return random.Random(self.rng.getrandbits(64))
+
+    def client(self, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Client:
+        return Client(self.loop, name, self.addresses, self.draw(), timeout_s)
+
+    # Agents.
 
     def log_of(self, life: Life) -> MetadataLog:
         """As the present process of this agent sees it, in fine weather."""
         return MemoryLog(self.log)
 
-    def client(self, name: str) -> Client:
-        return Client(self.loop, name)
-
     def start(self, life: Life) -> None:
         """A new process of the agent: a new life, nothing kept but its name."""
         life.number += 1
-        rng = random.Random(self.rng.getrandbits(64))
-        loop = self.loop
+        rng, loop = self.draw(), self.loop
         store = FaultyStore(self.store, recording=False)
         log = FaultyLog(self.log_of(life), recording=False)
         life.store_weather.befall(store, rng)
@@ -144,24 +199,21 @@ class World:
         parts = Parts(
             store=store,
             log=log,
-            now_ms=lambda: START_MS + life.skew_ms + int(loop.time() * 1000),
+            now_ms=lambda: life.skew_ms + self.now_ms(),
             boot_ms=lambda: 1_000_000 + int(loop.time() * 1000),
             rng=rng,
         )
         with loop.owned(life.owner):
-            life.agent = Agent(self._settings(life), parts)
+            life.agent = Agent(self.settings_of(life), parts)
             life.task = loop.create_task(self._live(life, life.agent, life.owner))
 
     async def _live(self, life: Life, agent: Agent, owner: str) -> None:
-        def watch(node: Node) -> None:
+        def begun(node: Node) -> None:
             self.nodes.append((owner, node))
-            self.watch(node)
-            machine = node.log_client.machine
-            node.log_client.on_applied(
-                lambda applied: self.account.digest(owner, applied.position, machine.digest())
-            )
+            self.watch(owner, node)
+            node.log_client.on_applied(lambda applied: self._compare(owner, node, applied))
 
-        agent.on_node(watch)
+        agent.on_node(begun)
         try:
             await agent.run()
         except AgentError as error:
@@ -169,40 +221,43 @@ class World:
                 raise
             # As whoever supervises processes would.
             with self.loop.owned("supervisor"):
-                self.loop.call_soon(self._start_again, life)
+                self.loop.call_soon(self.start_again, life)
+
+    def _compare(self, owner: str, node: Node, applied: Applied) -> None:
+        """Replicas at the same position are equal (P13)."""
+        digest = node.log_client.machine.digest()
+        known, other = self._digests.setdefault(applied.position, (digest, owner))
+        if known != digest:
+            where = f"{applied.position:#x}"
+            self.violations.append(f"digests of {other} and {owner} differ at {where}")
 
     def may_end(self, life: Life, error: AgentError) -> bool:
         """Whether this is no bug."""
         return FALLEN_BEHIND in str(error)
 
-    def _start_again(self, life: Life) -> None:
+    def start_again(self, life: Life) -> None:
         self.kill(life)
         self.start(life)
 
-    def _settings(self, life: Life) -> config.Settings:
+    def settings_of(self, life: Life) -> config.Settings:
+        host, port = life.address
         given = {
-            "listen": f"{life.address[0]}:{life.address[1]}",
-            "http": "off",
+            "listen": f"{host}:{port}",
             "cluster.id": "sim",
-            "node.name": f"agent{life.index}",
+            "node.name": life.name,
             "zone": self.addresses.zones.get(life.address, ""),
-            "store": "memory://",
-            "log": "memory://",
             "cache.bytes": "1MiB",
             "chunk.bytes": "64KiB",
             "puts.per.second": "100",
             "lease.ttl.ms": "5000",
             "session.deadline.ms": "3500",
-            # Records are of 2020.
             "log.retention.ms": "-1",
-            # Without jobs nothing is rearranged, however late a run settles.
-            **(JOBS if self.shape.jobs else {"jobs.start.delay.ms": "86400000"}),
+            **(JOBS if self.shape.jobs else NO_JOBS),
             **self.shape.settings,
         }
-        flags = [f"{name}={value}" for name, value in given.items()]
-        settings = config.load(defaults={}, toml=None, environ={}, flags=flags).settings
         # No operator may have so few rows in memory; here there are no more.
-        return replace(settings, spill_rows=SPILL_ROWS) if self.shape.jobs else settings
+        told = settings(**given)
+        return replace(told, spill_rows=SPILL_ROWS) if self.shape.jobs else told
 
     def kill(self, life: Life) -> None:
         self.loop.kill(life.owner)
@@ -215,13 +270,32 @@ class World:
         for life in self.lives:
             if life.agent is not None and life.task is not None and life.task.done():
                 found.append(f"{life.owner} ended: {life.task.exception()!r}")
-        found += [f"a handler of {owner} failed" for owner, node in self.nodes if _failed(node)]
-        return found
+        return found + [
+            f"a handler of {owner} failed"
+            for owner, node in self.nodes
+            if node.stats.failed_handlers
+        ]
 
 
-def _failed(node: Node) -> bool:
-    """A handler ended in an error that nobody foresaw."""
-    return node.stats.failed_handlers > 0
+class Worker:
+    """A client with a load of its own: a connection, chance, and what it complains of."""
+
+    def __init__(self, world: World, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.world = world
+        self.client = world.client(name, timeout_s)
+        self.rng = self.client.rng
+        self.stopping = False
+        """To finish what it has begun."""
+
+    @property
+    def name(self) -> str:
+        return self.client.name
+
+    def wrong(self, told: str) -> None:
+        self.world.violations.append(f"{self.name}: {told}")
+
+    async def run(self) -> None:
+        """What it does all the time."""
 
 
 class Nemesis:
@@ -229,9 +303,12 @@ class Nemesis:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._rng = random.Random(world.rng.getrandbits(64))
+        self._rng = world.draw()
 
     async def run(self) -> None:
+        for life in self._world.lives:
+            life.store_weather.__dict__.update(Weather.drawn(self._rng).__dict__)
+            life.log_weather.__dict__.update(Weather.drawn(self._rng).__dict__)
         kinds = sorted(self._world.shape.kinds)
         while True:
             await asyncio.sleep(self._rng.uniform(0.5, 8.0))
@@ -242,6 +319,8 @@ class Nemesis:
     async def _harm(self, kind: str, life: Life) -> None:
         world, rng = self._world, self._rng
         match kind:
+            case "kill" if world.leaves and rng.random() < 0.5:
+                await self._leave(life)
             case "kill":
                 world.kill(life)
                 await asyncio.sleep(rng.choice((0.1, 2.0, 12.0)))
@@ -263,6 +342,17 @@ class Nemesis:
                 world.network.break_some(rng.choice((0.2, 1.0)))
             case "skew":
                 life.skew_ms = rng.choice((-86_400_000, -1000, 0, 1000, 86_400_000))
+            case _:
+                raise AssertionError(kind)
+
+    async def _leave(self, life: Life) -> None:
+        agent, task, life.agent = life.agent, life.task, None
+        assert agent is not None
+        assert task is not None
+        with self._world.loop.owned(life.owner):
+            stopping = self._world.loop.create_task(agent.stop())
+        await asyncio.wait([task, stopping], timeout=20.0)
+        self._world.start_again(life)
 
     def take_back(self) -> None:
         world = self._world
@@ -272,99 +362,82 @@ class Nemesis:
             life.log_weather.clear()
             if life.agent is None:
                 world.start(life)
+        world.network.let_all_go()
 
 
-async def simulate(loop: SimLoop, rng: random.Random) -> list[str]:
+async def simulate(world: World) -> list[str]:
     """One run. The violations found; none is a pass."""
     logging.getLogger().setLevel(logging.CRITICAL)
-    shape = Shape.drawn(rng)
-    if rng.random() < 0.5:
-        shape.zones = tuple(rng.choice(ZONES) for _ in range(shape.agents))
-    world = World(loop, rng, shape)
+    # Pages are for hundreds of rows; no run lasts so long.
+    with patch.multiple(spill_plan, PAGE_ROWS_MIN=4, ROWS_LEFT=2), _heard() as bugs:
+        found = await _simulate(world)
+    return [*dict.fromkeys([*found, *bugs, *world.failures(), *world.violations])]
+
+
+async def _simulate(world: World) -> list[str]:
+    loop = world.loop
     for life in world.lives:
         world.start(life)
     try:
         async with asyncio.timeout(SETTLE_S):
-            await until_topic(world.client("setup"), world.addresses, world.shape.partitions)
+            await world.make_topics()
     except TimeoutError:
-        return [*world.failures(), "no topic could be created in fine weather"]
-    producers = _producers(world)
-    background = [loop.create_task(coroutine) for coroutine in _watchers(world)]
-    working = [
-        loop.create_task(producer.run(), name=f"producer{index}")
-        for index, producer in enumerate(producers)
-    ]
-    for life in world.lives:
-        life.store_weather.__dict__.update(Weather.drawn(rng).__dict__)
-        life.log_weather.__dict__.update(Weather.drawn(rng).__dict__)
+        return ["no topic could be created in fine weather"]
+    workers = world.workers()
+    working = [loop.create_task(each.run(), name=each.name) for each in workers]
+    watching = [loop.create_task(each) for each in world.watchers()]
     nemesis = Nemesis(world)
-    harm = loop.create_task(nemesis.run())
-    await asyncio.sleep(FAULTS_S)
-    harm.cancel()
+    harm = [loop.create_task(each) for each in (*world.harm(), nemesis.run())]
+    await asyncio.sleep(world.faults_s)
+    found = ended(harm)
     nemesis.take_back()
-    for producer in producers:
-        producer.stopping = True
-    found = await _settle(world, working)
-    for task in background:
-        task.cancel()
-    return found
+    world.stop(workers)
+    found += await finish(working)
+    found += await world.settle()
+    return found + ended(watching)
 
 
-def _producers(world: World) -> list[Producer]:
-    return [
-        Producer(
-            world.client(f"producer{index}"),
-            world.addresses,
-            world.account,
-            random.Random(world.rng.getrandbits(64)),
-            partition=index % world.shape.partitions,
-            idempotent=index % 4 != 3,
-        )
-        for index in range(world.shape.producers)
-    ]
-
-
-def _reader(world: World, name: str, rack: str = "") -> Reader:
-    rng = random.Random(world.rng.getrandbits(64))
-    reader = Reader(world.client(name), world.addresses, world.account, rng, rack=rack)
-    reader.follow(world.shape.partitions)
-    return reader
-
-
-def _watchers(world: World):
-    for index in range(world.shape.readers):
-        yield _reader(world, f"reader{index}", world.rng.choice(("", *ZONES))).run()
-    yield ask_ends(world.client("asker"), world.addresses, world.account, world.shape.partitions)
-
-
-async def _settle(world: World, working: list[asyncio.Task]) -> list[str]:
-    """Liveness: in fine weather the producers finish and every agent shows the whole log."""
-    found = world.failures()
+async def finish(working: Sequence[asyncio.Task[None]]) -> list[str]:
+    """Liveness: in fine weather all of them come to their end."""
+    if not working:
+        return []
     _, stuck = await asyncio.wait(working, timeout=SETTLE_S)
-    found += [f"{task.get_name()} did not finish {SETTLE_S:g} s after the faults" for task in stuck]
-    if not stuck:
-        found += [repr(error) for task in working if (error := task.exception()) is not None]
-    if not world.account.acks:
-        found.append("nothing was acknowledged in the whole run")
-    final = {}
-    for life in world.lives:
-        try:
-            async with asyncio.timeout(SETTLE_S):
-                final[f"agent{life.index}"] = await _read_all(world, life)
-        except TimeoutError:
-            found.append(f"agent{life.index} did not show the whole log in {SETTLE_S:g} s")
-    return [*found, *world.failures(), *verdict(world.account, final)]
+    return [
+        f"{task.get_name()} is not done {SETTLE_S:g} s after the faults" for task in stuck
+    ] + _failed(working)
 
 
-async def _read_all(world: World, life: Life) -> dict[tuple[int, int], bytes]:
-    """Everything from offset 0 to the end, from one agent."""
-    reader = _reader(world, f"final{life.index}")
-    ends: dict[int, int] = {}
-    while len(ends) < world.shape.partitions:
-        try:
-            ends = await end_offsets(reader._client, life.address, world.shape.partitions)
-        except LostError:
-            await asyncio.sleep(0.5)
-    while any(reader.offsets[partition] < end for partition, end in ends.items()):
-        await reader.poll(life.address, max_wait_ms=100)
-    return reader.log
+def ended(tasks: Sequence[asyncio.Task[None]]) -> list[str]:
+    """Ends them; what failed before."""
+    for task in tasks:
+        task.cancel()
+    return _failed(tasks)
+
+
+def _failed(tasks: Iterable[asyncio.Task[None]]) -> list[str]:
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [f"{task.get_name()} failed: {task.exception()!r}" for task in ended if task.exception()]
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[list[str]]:
+    """Rounds of jobs that failed by a bug: a worker only says so, and goes on."""
+    bugs: list[str] = []
+    logger = logging.getLogger(job_worker.__name__)
+
+    class Hearing(logging.Handler):
+        @override
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info[1] if record.exc_info else None
+            bugs.append(f"{record.getMessage()}: {error!r}")
+
+    handler, level, propagate = Hearing(logging.ERROR), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        yield bugs
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate

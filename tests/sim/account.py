@@ -1,4 +1,7 @@
-"""What clients of bounded topics were told and shown, and what must hold of it.
+"""What clients were told and shown of records, and what must hold of it in every run.
+
+The account is kept while the run goes on: acknowledgements, definite refusals, every record that
+any reader saw. `verdict` holds it against what each agent shows in the end; no violation is a pass.
 
 Offsets of records never change, in no topic. Where nothing compacts and nothing is transactional,
 they are dense from the log start on, and the log start says what is gone: it only grows, for
@@ -6,12 +9,11 @@ whomever one asks, and moves by a client's wish or by retention alone. A compact
 each key, the newest record that was acknowledged, or a newer one whose fate was open.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-Partition = tuple[str, int]
-"""Of a topic; one that was made again has another name here."""
+from tests.kit.requests import Partition
 
 
 class Line(NamedTuple):
@@ -35,8 +37,17 @@ class Shown:
 
 
 @dataclass
-class BoundedAccount:
-    """Of one run."""
+class Account:
+    """What accounts of one run share."""
+
+    violations: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened how often; a replayed seed tells it."""
+
+
+@dataclass
+class RecordAccount(Account):
+    """Of the records of one run."""
 
     dense: set[str] = field(default_factory=set)
     """Topics with neither compaction nor transactions."""
@@ -52,10 +63,11 @@ class BoundedAccount:
     """The greatest offset that a client wanted to delete to; None: to the end."""
     retention_ms: dict[str, int] = field(default_factory=dict)
     """The least that was ever asked for; -1: none. Absent: not to be judged."""
-    violations: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def acknowledge(self, partition: Partition, offset: int, lines: list[Line]) -> None:
+        if offset < 0:
+            self.violations.append(f"{lines} were acknowledged at {offset} of {partition}")
+        self.counts["acknowledged"] += len(lines)
         for at, line in enumerate(lines, start=offset):
             self._placed(partition, at, line, "an acknowledgement")
             self.acked[partition][at] = line
@@ -75,6 +87,15 @@ class BoundedAccount:
         known = self.seen[partition].get(offset) or self.acked[partition].get(offset)
         if known not in (None, line):
             self.violations.append(f"{who}: {line} at {offset} of {partition}, before {known}")
+
+    def end_least(self, partition: Partition) -> int:
+        """Behind all that was acknowledged."""
+        return max(self.acked[partition], default=-1) + 1
+
+    def ends_at(self, who: str, partition: Partition, end: int, *, least: int) -> None:
+        """`least`: what was acknowledged before the question was asked."""
+        if end < least:
+            self.violations.append(f"{who}: {partition} ends at {end}, before at {least} (P8)")
 
     def starts_at(
         self, who: str, partition: Partition, start: int, *, least: int, now_ms: int
@@ -106,8 +127,8 @@ class BoundedAccount:
             )
 
     def verdict(self, final: dict[str, dict[Partition, Shown]]) -> list[str]:
-        """All violations; `final`: what each agent showed in the end."""
-        found = list(self.violations)
+        """Violations at the end; `final`: what each agent showed then."""
+        found = []
         for agent, partitions in final.items():
             for partition, shown in sorted(partitions.items()):
                 where = f"{agent}: {partition}"
@@ -123,8 +144,8 @@ class BoundedAccount:
         topic = partition[0]
         # Between one agent's reading and the next, retention may go on.
         start = max(shown.start, self.starts[partition])
-        if self.acked[partition] and max(self.acked[partition]) >= shown.end:
-            return [f"ends at {shown.end}, {max(self.acked[partition])} was acknowledged"]
+        if shown.end < self.end_least(partition):
+            return [f"ends at {shown.end}, {self.end_least(partition) - 1} was acknowledged"]
         if topic in self.compacted:
             return self._validate_compacted(partition, shown)
         known = self.acked[partition]
@@ -144,10 +165,10 @@ class BoundedAccount:
         return found
 
     def _validate_compacted(self, partition: Partition, shown: Shown) -> list[str]:
-        newest_acked: dict[bytes, int] = {}
+        newest_acked: dict[bytes | None, int] = {}
         for offset, line in self.acked[partition].items():
             newest_acked[line.key] = max(newest_acked.get(line.key, -1), offset)
-        newest_shown: dict[bytes, int] = {}
+        newest_shown: dict[bytes | None, int] = {}
         for offset, line in shown.lines.items():
             newest_shown[line.key] = max(newest_shown.get(line.key, -1), offset)
         acked = {line.ident for line in self.acked[partition].values()}
@@ -163,6 +184,6 @@ class BoundedAccount:
             # A tombstone goes after its time, and it takes older ones along.
             may_be_gone = line.value is None or key in open_tombstones
             if there < offset and not (may_be_gone and there == -1):
-                found.append(f"of key {key} {line} at {offset} is gone, the newest is at {there}")
+                found.append(f"of key {key!r} {line} at {offset} is gone, the newest is at {there}")
         self.counts["compacted away"] += len(self.acked[partition]) - len(shown.lines)
         return found

@@ -1,0 +1,78 @@
+"""A run of records: producers, idempotent and plain, and readers, some of them in zones."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from tests.kit.requests import EARLIEST, LATEST, Partition
+from tests.sim.account import Shown
+from tests.sim.workload import TOPIC, ZONES, Asker, Producer, Reader, RecordsCluster
+from tests.sim.world import SETTLE_S, Life, Shape, Worker
+
+
+class RecordsWorld(RecordsCluster):
+    """Has one topic, from which nothing goes. Other worlds of records have other topics and loads."""
+
+    @override
+    def drawn_shape(self) -> Shape:
+        shape = super().drawn_shape()
+        if self.rng.random() < 0.5:
+            shape.zones = tuple(self.rng.choice(ZONES) for _ in range(shape.agents))
+        return shape
+
+    @override
+    async def make_topics(self) -> None:
+        self.account.dense = {TOPIC}
+        self.account.retention_ms[TOPIC] = -1
+        await self.client("setup").create_topics({TOPIC: self.shape.partitions})
+
+    @override
+    def workers(self) -> Sequence[Worker]:
+        return [
+            Producer(
+                self,
+                f"producer{index}",
+                (TOPIC, index % self.shape.partitions),
+                idempotent=index % 4 != 3,
+                pauses_s=(0.0, 0.01, 0.3),
+                in_flight=self.rng.choice((1, 3, 5)),
+            )
+            for index in range(self.shape.producers)
+        ]
+
+    @override
+    def watchers(self) -> Iterable[Coroutine[Any, Any, None]]:
+        for index in range(self.shape.readers):
+            rack = self.rng.choice(("", *ZONES))
+            yield Reader(self, f"reader{index}", self.partitions(), rack).run()
+        yield Asker(self, "asker").run()
+
+    @override
+    async def settle(self) -> list[str]:
+        """Every agent shows the whole log, and the same."""
+        found = []
+        if not self.account.places:
+            found.append("nothing was acknowledged in the whole run")
+        final = {}
+        for life in self.lives:
+            try:
+                async with asyncio.timeout(SETTLE_S):
+                    final[life.name] = await self._read_all(life)
+            except TimeoutError:
+                found.append(f"{life.name} did not show the whole log in {SETTLE_S:g} s")
+        return [*found, *self.account.verdict(final)]
+
+    async def _read_all(self, life: Life) -> dict[Partition, Shown]:
+        """Everything that one agent has, from log start to end."""
+        reader = Reader(self, f"final{life.index}", self.partitions())
+        ends: dict[Partition, int] = {}
+        for partition in self.partitions():
+            for timestamp, told in ((LATEST, ends), (EARLIEST, reader.offsets)):
+                while (offset := await reader.limit(partition, timestamp, life.address)) is None:
+                    await asyncio.sleep(0.3)
+                told[partition] = offset
+        starts = dict(reader.offsets)
+        await reader.read_to(ends, life.address)
+        return {p: Shown(starts[p], ends[p], reader.lines[p]) for p in ends}
