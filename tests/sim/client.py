@@ -24,6 +24,12 @@ from tests.kit.requests import LATEST, Partition, error_of, errors_in, rows_of
 
 REQUEST_TIMEOUT_S = 20.0
 Address = tuple[str, int]
+ELSEWHERE = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+"""Nothing is wrong with who asked: find the coordinator again."""
 
 
 class LostError(Exception):

@@ -20,7 +20,7 @@ from protocol.consumer_protocol import (
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from tests.kit.requests import GROUP, error_of
-from tests.sim.client import REQUEST_TIMEOUT_S, Address, LostError, offsets_in
+from tests.sim.client import ELSEWHERE, REQUEST_TIMEOUT_S, Address, LostError, offsets_in
 from tests.sim.group_account import GroupAccount
 from tests.sim.workload import TOPIC
 from tests.sim.world import Worker, World
@@ -29,14 +29,6 @@ SESSION_S = 6.0
 CONSUMER_SESSION_S = 6.0
 REBALANCE_S = 30.0
 HEARTBEAT_S = 1.0
-
-ELSEWHERE = {
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.REQUEST_TIMED_OUT,
-}
-"""Nothing is wrong with the member: find the coordinator again."""
 
 
 class Member(Worker):
@@ -96,10 +88,11 @@ class Member(Worker):
         except LostError:
             self._coordinator = None
             return None
-        if error_of(answer) in ELSEWHERE:
+        error = error_of(answer)
+        if error in ELSEWHERE or error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._coordinator = None
             return None
-        if error_of(answer) == ErrorCode.NONE and key in (
+        if error == ErrorCode.NONE and key in (
             apis.HEARTBEAT,
             apis.CONSUMER_GROUP_HEARTBEAT,
         ):

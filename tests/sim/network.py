@@ -61,17 +61,11 @@ class SimServer:
         self.serving = False
         self._network.servers.pop(self.address, None)
 
-    def is_serving(self) -> bool:
-        return self.serving
-
     async def wait_closed(self) -> None:
         return None
 
     async def start_serving(self) -> None:
         self.serving = True
-
-    def get_loop(self) -> SimLoop:
-        return self._network.loop
 
 
 class SimTransport(asyncio.Transport):
@@ -141,33 +135,12 @@ class SimTransport(asyncio.Transport):
             self._soon(self._deliver)
 
     @override
-    def is_reading(self) -> bool:
-        return self._reading
-
-    @override
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return None
 
     @override
     def get_write_buffer_size(self) -> int:
         return 0
-
-    @override
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return (0, 65536)
-
-    @override
-    def can_write_eof(self) -> bool:
-        return False
-
-    @override
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    @override
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self.protocol
-        return protocol
 
     def hold_back(self, seconds: float) -> None:
         """The network keeps what this end sends from now on for so long (`Network.hold`)."""

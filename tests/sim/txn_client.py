@@ -14,6 +14,7 @@ them either.
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,9 @@ from protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.kit import requests
 from tests.kit.loop import SimLoop
 from tests.kit.requests import GROUP, NOBODY, TRANSACTION, Partition, error_of, rows_of
-from tests.sim.client import Address, Connection, LostError
+from tests.sim.client import ELSEWHERE, Address, Connection, LostError
 from tests.sim.txn_account import DOOMED, Told, TxnAccount
-from tests.sim.workload import TOPIC
+from tests.sim.workload import PRODUCE_VERSIONS, TOPIC
 from tests.sim.world import World
 
 IN_FLIGHT_MAX = 5
@@ -37,12 +38,6 @@ AGAIN = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 """The same request on the same connection, after a while."""
-ELSEWHERE = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT,
-}
-"""Look for the coordinator again."""
 FENCED = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -171,9 +166,7 @@ class TxnProducer:
             producer=self._producer if version >= 3 else NOBODY,
         )
         answer = await self._ask(apis.INIT_PRODUCER_ID, version, request)
-        if answer.error_code in FENCED:
-            self._fenced()
-        self._expect(answer.error_code, {ErrorCode.NONE}, "InitProducerId")
+        self._expect(answer.error_code, "InitProducerId")
         self._goes_on_as(answer.producer_id, answer.producer_epoch)
         self._must_init = False
 
@@ -207,23 +200,17 @@ class TxnProducer:
         if request is None:
             return
         version = self._rng.choice((0, 1, 2, 3))
-        answer = await self._ask(apis.ADD_PARTITIONS_TO_TXN, version, request)
-        self._added_answer(answer)
+        error = error_of(await self._ask(apis.ADD_PARTITIONS_TO_TXN, version, request))
+        if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise AbortError(error)
+        self._expect(error, "AddPartitionsToTxn")
+        self._added |= {batch.partition for batch in self._backlog}
 
     def _addition(self) -> messages.AddPartitionsToTxnRequest | None:
         wanted = sorted({batch.partition for batch in self._backlog} - self._added)
         if self.tv2 or not wanted:
             return None
         return requests.add_partitions(self.transactional_id, self._producer, wanted)
-
-    def _added_answer(self, answer: Any) -> None:
-        error = error_of(answer)
-        if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise AbortError(error)
-        if error in FENCED:
-            self._fenced()
-        self._expect(error, {ErrorCode.NONE}, "AddPartitionsToTxn")
-        self._added |= {batch.partition for batch in self._backlog}
 
     async def flush(self) -> None:
         """Send what is queued until all of it is acknowledged. Raises AbortError, FencedError."""
@@ -236,7 +223,7 @@ class TxnProducer:
                 continue
             if self._mischief.holds(self._rng):
                 self._hold(connection, answers_only=self._careless)
-            version = 12 if self.tv2 else self._rng.choice((3, 7, 8, 9, 11))
+            version = 12 if self.tv2 else self._rng.choice(PRODUCE_VERSIONS)
             sent = [
                 (batch, self._leaders.send(connection, apis.PRODUCE, version, self._batch(batch)))
                 for batch in self._backlog[:IN_FLIGHT_MAX]
@@ -285,9 +272,7 @@ class TxnProducer:
         if error == ErrorCode.INVALID_PRODUCER_EPOCH:  # Perhaps timed out (KIP-588).
             self._must_init = True
             raise AbortError(error)
-        if error in FENCED:
-            self._fenced()
-        self._expect(error, {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, *self._outside()}, "Produce")
+        self._expect(error, "Produce", {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, *self._outside()})
         self._must_init = self._must_init or error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         raise AbortError(error)
 
@@ -305,9 +290,7 @@ class TxnProducer:
             )
             version = self._rng.choice((0, 1, 2, 3))
             answer = await self._ask(apis.ADD_OFFSETS_TO_TXN, version, addition)
-            if answer.error_code in FENCED:
-                self._fenced()
-            self._expect(answer.error_code, {ErrorCode.NONE}, "AddOffsetsToTxn")
+            self._expect(answer.error_code, "AddOffsetsToTxn")
             self._added.add(self._group_id)
         request = messages.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -329,37 +312,16 @@ class TxnProducer:
             ],
         )
         self.told.offsets_sent = True
-        await self._commit_offsets(request)
-        self.told.offsets_acked = True
-
-    async def _commit_offsets(self, request: messages.TxnOffsetCommitRequest) -> None:
         version = 5 if self.tv2 else self._rng.choice((3, 4))
-        while True:
-            try:
-                connection = await self._leaders.connect(await self.group_coordinator())
-                if self._mischief.holds(self._rng):
-                    self._hold(connection, answers_only=not self.tv2)
-                key = apis.TXN_OFFSET_COMMIT
-                answer = await self._leaders.asked(connection, key, version, request)
-            except LostError:
-                self._group_coordinator = None
-                await self._rest()
-                continue
-            error = error_of(answer)
-            if error == ErrorCode.NONE:
-                return
-            if error in ELSEWHERE:
-                self._group_coordinator = None
-            if error in AGAIN or error in ELSEWHERE:
-                await self._rest()
-                continue
-            if error == ErrorCode.INVALID_PRODUCER_EPOCH:
-                self._must_init = True
-                raise AbortError(error)
-            if error in FENCED:
-                self._fenced()
-            self._expect(error, NOT_OF_THE_GROUP | self._outside(), "TxnOffsetCommit")
+        answer = await self._ask(apis.TXN_OFFSET_COMMIT, version, request, of_group=True)
+        error = error_of(answer)
+        if error == ErrorCode.INVALID_PRODUCER_EPOCH:
+            self._must_init = True
             raise AbortError(error)
+        self._expect(error, "TxnOffsetCommit", NOT_OF_THE_GROUP | self._outside())
+        if error != ErrorCode.NONE:
+            raise AbortError(error)
+        self.told.offsets_acked = True
 
     async def group_coordinator(self) -> Address:
         """Raises LostError when there is none to be found now."""
@@ -390,12 +352,9 @@ class TxnProducer:
         return requests.end_txn(self.transactional_id, self._producer, commit=commit)
 
     def _ended(self, answer: Any, *, commit: bool) -> None:
-        error = answer.error_code
-        if error in FENCED:
-            self._fenced()
-        if error == ErrorCode.TRANSACTION_ABORTABLE and commit:
-            raise AbortError(error)
-        self._expect(error, {ErrorCode.NONE}, "EndTxn")
+        if answer.error_code == ErrorCode.TRANSACTION_ABORTABLE and commit:
+            raise AbortError(answer.error_code)
+        self._expect(answer.error_code, "EndTxn")
         self.account.ended(self.told, commit=commit, group_id=self._group_id)
         if self._end_version >= 5:
             self._goes_on_as(answer.producer_id, answer.producer_epoch)
@@ -435,31 +394,40 @@ class TxnProducer:
         self._ended(answer, commit=False)
         return True
 
-    # Requests to the coordinator of the transactional id.
+    # Requests to the coordinators of the transactional id and of the group.
 
-    async def _ask(self, key: int, version: int, request: Any) -> Any:
+    async def _ask(self, key: int, version: int, request: Any, *, of_group: bool = False) -> Any:
         """Until the answer is not that it should be asked again."""
-        if self._mischief.hold and self._rng.random() < 0.08:
+        if not of_group and self._mischief.hold and self._rng.random() < 0.08:
             self._coordinator = None  # Its connection was idle for too long, or the other moved.
+        client = self._leaders if of_group else self._coordinators
+        answers_only = of_group and not self.tv2
         while True:
+            error = None
             try:
-                connection = await self._to_coordinator()
+                if of_group:
+                    connection = await client.connect(await self.group_coordinator())
+                else:
+                    connection = await self._to_coordinator()
                 if self._mischief.holds(self._rng):
-                    self._hold(connection)
-                answer = await self._coordinators.asked(connection, key, version, request)
+                    self._hold(connection, answers_only=answers_only)
+                answer = await client.asked(connection, key, version, request)
+                error = error_of(answer)
+                if error not in ELSEWHERE and error not in AGAIN:
+                    return answer
             except LostError:
-                self._coordinator = None
                 self.account.counts["lost"] += 1
-                await self._rest()
-                continue
-            error = error_of(answer)
-            if error in ELSEWHERE:
-                self._coordinator = None
-            elif error not in AGAIN:
-                return answer
+            if error not in AGAIN:
+                self._forget_coordinator(of_group=of_group)
             elif key == apis.END_TXN and error == ErrorCode.CONCURRENT_TRANSACTIONS:
                 self.account.counts["challenged"] += 1
             await self._rest()
+
+    def _forget_coordinator(self, *, of_group: bool) -> None:
+        if of_group:
+            self._group_coordinator = None
+        else:
+            self._coordinator = None
 
     async def _to_coordinator(self) -> Connection:
         if self._coordinator is None:
@@ -500,15 +468,15 @@ class TxnProducer:
             self._producer = (producer_id, epoch)
             self._sequences.clear()
 
-    def _fenced(self) -> None:
-        self.account.counts["fenced"] += 1
-        raise FencedError
-
-    def _expect(self, error: int, expected: set[ErrorCode], what: str) -> None:
-        """Other errors are not for a client that does as it should."""
-        if error not in expected:
+    def _expect(self, error: int, what: str, expected: Collection[ErrorCode] = frozenset()) -> None:
+        """Nothing but success and these: other errors are not for a client that does as it should."""
+        if error == ErrorCode.NONE or error in expected:
+            return
+        if error in FENCED:
+            self.account.counts["fenced"] += 1
+        else:
             self.account.violations.append(
                 f"{self.name} ({'TV2' if self.tv2 else 'TV1'}) was told {ErrorCode(error).name} "
                 f"for {what} in {self._told}"
             )
-            raise FencedError
+        raise FencedError

@@ -25,6 +25,7 @@ from tests.sim.client import Address, LostError
 from tests.sim.world import Worker, World
 
 TOPIC = "t"
+OF_2020_MS = 1_600_000_000_000
 PRODUCE_VERSIONS = (3, 7, 8, 9, 11)
 FETCH_VERSIONS = (4, 7, 11, 12)
 FETCH_BY_ID = 13
@@ -134,7 +135,9 @@ class Producer(RecordWorker):
         value: bytes | None = ident * self.rng.choice((1, 4, 10))
         if self._keys and self.rng.random() < 0.2:
             value = None
-        line = Line(ident, key, value, self.world.now_ms() - self.rng.choice((0, 0, 5, 400)))
+        # An agent whose clock is a day behind takes no records of today.
+        written_ms = self.world.now_ms() if self.world.is_in_time else OF_2020_MS
+        line = Line(ident, key, value, written_ms - self.rng.choice((0, 0, 5, 400)))
         self.account.sent[self.partition][ident] = line
         return line
 

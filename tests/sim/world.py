@@ -173,7 +173,7 @@ class World:
 
     @property
     def is_in_time(self) -> bool:
-        """No agent's clock is days ahead: what is kept for a day is there in all of the run."""
+        """Whether all agents' clocks are right: what is kept for a day is there in all of the run."""
         return "skew" not in self.shape.kinds
 
     def draw(self) -> random.Random:
