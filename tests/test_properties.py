@@ -32,7 +32,7 @@ MAY_BE_FRESH = {
     ("tests/iceberg_export/kills.py", "random.randrange"),
     ("tests/sim/__main__.py", "random.SystemRandom"),
     # Names, of which only their being new matters.
-    ("tests/iceberg_export/strangers.py", "uuid.uuid4"),
+    ("tests/iceberg_export/kit/strangers.py", "uuid.uuid4"),
     ("tests/parts/left.py", "uuid.uuid4"),
     # Here it is decided.
     ("tests/properties.py", "derandomize=True"),

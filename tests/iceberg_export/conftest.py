@@ -22,7 +22,12 @@ import pytest
 
 from iceberg_export.progress import Progress
 from iceberg_export.tasks import spark
+from tests.iceberg_export.kit.drivers import Drivers, drivers_ready
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.place import Place, place
+from tests.iceberg_export.kit.registry import FakeRegistry
 from tests.parts import install
+from tests.parts.servers import RestCatalogServer
 
 SPARK_FIXTURES = frozenset({"tasks", "session"})
 
@@ -35,6 +40,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.integration)
         # PySpark leaves the sockets of collect() to the garbage collector.
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture
+def here() -> Iterator[Place]:
+    """A topic of two partitions and its table, in this process alone."""
+    with place() as found:
+        yield found
+
+
+@pytest.fixture
+def registry(here: Place) -> Iterator[FakeRegistry]:
+    """A schema registry that all runs over the topic ask."""
+    found = FakeRegistry()
+    with served(found) as url:
+        here.sets = (*here.sets, f"schema.registry.url={url}")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalogServer]:
+    """Iceberg's own REST catalog."""
+    server = RestCatalogServer(tmp_path_factory.mktemp("rest"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def drivers() -> Iterator[Drivers]:
+    """Processes that export and may be killed."""
+    with drivers_ready() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ from collections import Counter
 from pathlib import Path
 
 from protocol.records import Record
-from tests.iceberg_export.world import World, served, some_records
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.world import World, some_records
 
 PARTITIONS = 4
 SPARK = ("--set", "spark.master=local[2]", "--set", "spark.ui.enabled=false")

@@ -12,13 +12,10 @@ from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.runs.job import export_topic
 from iceberg_export.upkeep.compact import compact
 from protocol.records import Record
-from tests.iceberg_export.direct import Place
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.place import DAY_MS, FAR, NOW_MS, Place
+from tests.iceberg_export.kit.registry import FakeRegistry, avro, framed
 from tests.iceberg_export.readers import Dialect, Rows
-from tests.iceberg_export.runs.test_typed_export import NOW_MS, avro, framed
-
-DAY_MS = 86_400_000
-FAR = 1 << 50
 
 
 def _visit(id_type: str, *more: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +58,8 @@ class Question(NamedTuple):
         return f"SELECT {shown} FROM {{table}} WHERE {where} ORDER BY 1, 2"
 
 
-def _metadata(here: Place, identifier: tuple[str, str]) -> Path:
-    table = here.catalog.load_table(identifier)
-    return Path(table.metadata_location.removeprefix("file://"))
+def metadata_of(here: Place, identifier: tuple[str, str] | None = None) -> Path:
+    return Path(here.table(identifier).metadata_location.removeprefix("file://"))
 
 
 def nested(folder: Path) -> list[Question]:
@@ -74,10 +70,10 @@ def nested(folder: Path) -> list[Question]:
     rows: Rows = []
     dead: Rows = []
     schema_id = 0
-    with served_registry(registry) as url:
+    with served(registry) as url:
 
         def run() -> Any:
-            job = here.job(f"schema.registry.url={url}")._replace(clock_ms=lambda: NOW_MS + DAY_MS)
+            job = here.job(f"schema.registry.url={url}", now_ms=NOW_MS + DAY_MS)
             export_topic(job, here.topic(job))
             return job
 
@@ -113,8 +109,8 @@ def nested(folder: Path) -> list[Question]:
         "kafka_partition", "kafka_offset", "id", "{member:place,city}", "{member:place,code}",
         "{member:place,zone}", "{size:stops}", "{last:stops,at}", "{element:counts,n}", "zone",
     )  # fmt: skip
-    main = _metadata(here, here.name)
-    letters = _metadata(here, dead_letter_identifier(here.name))
+    main = metadata_of(here)
+    letters = metadata_of(here, dead_letter_identifier(here.name))
     here.close()
     ordered = sorted(rows, key=lambda row: row[:2])
     return [
@@ -137,11 +133,9 @@ def newest(folder: Path) -> list[Question]:
         record = Record(timestamp=NOW_MS, key=b"key-%d" % key, value=value)
         here.world.commit("orders", {key % 2: [[record]]})
         if number % 8 == 7:
-            job = here.job()
-            export_topic(job, here.topic(job))
-    job = here.job()
-    export_topic(job, here.topic(job))
-    metadata = _metadata(here, here.name)
+            here.export()
+    here.export()
+    metadata = metadata_of(here)
     here.close()
     last = {
         one.key: (partition, one.offset, one.key, one.value)

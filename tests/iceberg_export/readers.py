@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pyiceberg.table import StaticTable
 
-from tests.iceberg_export.world import World
+from tests.iceberg_export.kit.world import World
 
 Rows = list[tuple[Any, ...]]
 

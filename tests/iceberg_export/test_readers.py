@@ -10,10 +10,12 @@ from typing import NamedTuple
 import pytest
 from pyiceberg.types import LongType, StringType
 
-from iceberg_export.runs.job import export_topic
 from tests.iceberg_export import reader_tables
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
-from tests.iceberg_export.reader_tables import Question
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.place import DAY_MS, Place
+from tests.iceberg_export.kit.registry import ORDER_1, ORDER_2, ORDER_3, FakeRegistry, avro
+from tests.iceberg_export.kit.world import InTransaction, some_records
+from tests.iceberg_export.reader_tables import Question, metadata_of
 from tests.iceberg_export.readers import (
     Engine,
     Rows,
@@ -24,10 +26,7 @@ from tests.iceberg_export.readers import (
     wanted_rows,
     wanted_summary,
 )
-from tests.iceberg_export.runs.test_typed_export import ORDER_1, ORDER_2, ORDER_3, avro, send
-from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
 
-DAY_MS = 86_400_000
 NOV_15_US = 1_700_006_400_000_000
 FIRST_MS = NOV_15_US // 1000 - 5 * DAY_MS // 2
 """At noon."""
@@ -38,27 +37,21 @@ class Written(NamedTuple):
     rows: Rows
 
 
-def write(world: World, data: Path) -> Written:
+def write(here: Place) -> Written:
     """A table with a history, and what must be in it."""
-    world.create("orders", 3)
-    with served(world) as address:
-        job = make_job(world, address, data, sets=["commit.bytes.max=20000"])
-        (topic,) = job.client.topics().topics
-        for number in range(10):
-            day_ms = FIRST_MS + number * DAY_MS
-            records = some_records(120, 120 * number, day_ms)
-            opened = {p: [InTransaction(number, records), records[:20]] for p in range(3)}
-            world.commit("orders", opened, codec=number % 5)
-            for partition in range(3):
-                world.end("orders", partition, number, commit=(number + partition) % 3 > 0)
-            if number == 4:
-                assert export_topic(job, topic).commits > 1
-                foreign(job.catalog.load_table(("frazil", "orders")))
-        assert export_topic(job, topic).commits > 1
-        location = job.catalog.load_table(("frazil", "orders")).metadata_location
-        job.catalog.engine.dispose()
-    rows = [row for row in wanted_rows(world, "orders") if not is_deleted(row)]
-    return Written(Path(location.removeprefix("file://")), rows)
+    here.sets = ("table.partition.by=day", "commit.bytes.max=20000")
+    for number in range(10):
+        records = some_records(120, 120 * number, FIRST_MS + number * DAY_MS)
+        opened = {p: [InTransaction(number, records), records[:20]] for p in range(3)}
+        here.world.commit("orders", opened, codec=number % 5)
+        for partition in range(3):
+            here.world.end("orders", partition, number, commit=(number + partition) % 3 > 0)
+        if number == 4:
+            assert here.export().commits > 1
+            foreign(here.table())
+    assert here.export().commits > 1
+    rows = [row for row in wanted_rows(here.world, "orders") if not is_deleted(row)]
+    return Written(metadata_of(here), rows)
 
 
 def foreign(table) -> None:
@@ -75,30 +68,29 @@ def is_deleted(row) -> bool:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("readers")
-    found = write(World(folder / "store"), folder / "data")
+    here = Place(tmp_path_factory.mktemp("readers"), 3)
+    found = write(here)
+    here.close()
     assert len(found.rows) > 1000
     return found
 
 
-@pytest.fixture
-def duckdb(duck) -> Engine:
-    return duckdb_engine(duck)
+ENGINES = {
+    "duckdb": lambda request: duckdb_engine(request.getfixturevalue("duck")),
+    "pyiceberg": lambda request: pyiceberg_engine(request.getfixturevalue("duck")),
+    "clickhouse": lambda _request: clickhouse_engine(),
+}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request) -> Engine:
+    """Each engine that needs no server and no JVM."""
+    return ENGINES[request.param](request)
 
 
 @pytest.fixture
 def spark(session) -> Engine:
     return spark_engine(session)
-
-
-@pytest.fixture
-def clickhouse() -> Engine:
-    return clickhouse_engine()
-
-
-@pytest.fixture
-def pyiceberg(duck) -> Engine:
-    return pyiceberg_engine(duck)
 
 
 def check(engine: Engine, written: Written) -> None:
@@ -116,18 +108,6 @@ def check(engine: Engine, written: Written) -> None:
     assert 0 < len(found) < len(written.rows)
 
 
-def test_duckdb_reads_the_committed_records(duckdb, written):
-    check(duckdb, written)
-
-
-def test_clickhouse_reads_the_committed_records(clickhouse, written):
-    check(clickhouse, written)
-
-
-def test_spark_sql_reads_the_committed_records(spark, written):
-    check(spark, written)
-
-
 TYPED_ROWS = [
     (0, 7, "Ulm", None, None),
     (1, None, None, None, None),
@@ -139,24 +119,21 @@ TYPED_ROWS = [
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory) -> Path:
     """A table whose Avro schema grew twice: a wider number, a new column, then a struct."""
-    folder = tmp_path_factory.mktemp("typed")
-    world, registry = World(folder / "store"), FakeRegistry()
-    world.create("orders", 1)
-    world.configs["orders"] = {"value.mode": "avro"}
-    with served(world) as address, served_registry(registry) as url:
-        job = make_job(world, address, folder / "data", sets=[f"schema.registry.url={url}"])
-        (topic,) = job.client.topics().topics
+    here, registry = Place(tmp_path_factory.mktemp("typed"), 1), FakeRegistry()
+    here.configure(value_mode="avro")
+    with served(registry) as url:
+        here.sets = ("table.partition.by=day", f"schema.registry.url={url}")
         for schema, *values in (
             (ORDER_1, {"id": 7, "city": "Ulm"}, None),
             (ORDER_2, {"id": 1 << 40, "city": "Köln", "price": 2.5}),
             (ORDER_3, {"id": 9, "who": {"name": "Ada"}}),
         ):
             number = registry.register("orders-value", schema)
-            send(world, *(value and avro(number, schema, value) for value in values))
-            assert export_topic(job, topic).commits == 1
-        location = job.catalog.load_table(("frazil", "orders")).metadata_location
-        job.catalog.engine.dispose()
-    return Path(location.removeprefix("file://"))
+            here.send(*(value and avro(number, schema, value) for value in values))
+            assert here.export().commits == 1
+    metadata = metadata_of(here)
+    here.close()
+    return metadata
 
 
 def check_typed(engine: Engine, metadata: Path) -> None:
@@ -181,53 +158,33 @@ def check_all(engine: Engine, questions: list[Question]) -> None:
         assert engine.ask(question.metadata, question.said(engine.dialect)) == question.rows
 
 
-def test_pyiceberg_reads_the_committed_records(pyiceberg, written):
-    check(pyiceberg, written)
+def test_each_engine_reads_the_committed_records(engine, written):
+    check(engine, written)
 
 
-def test_pyiceberg_reads_columns_that_grew_and_widened(pyiceberg, typed):
-    check_typed(pyiceberg, typed)
+def test_each_engine_reads_columns_that_grew_and_widened(engine, typed):
+    check_typed(engine, typed)
 
 
-def test_duckdb_reads_nested_columns_and_dead_letters(duckdb, nested):
-    check_all(duckdb, nested)
+def test_each_engine_reads_nested_columns_and_dead_letters(engine, nested):
+    check_all(engine, nested)
 
 
-def test_clickhouse_reads_nested_columns_and_dead_letters(clickhouse, nested):
-    check_all(clickhouse, nested)
+def test_each_engine_reads_the_newest_record_of_each_key(engine, newest):
+    check_all(engine, newest)
+
+
+def test_spark_sql_reads_the_committed_records(spark, written):
+    check(spark, written)
+
+
+def test_spark_sql_reads_columns_that_grew_and_widened(spark, typed):
+    check_typed(spark, typed)
 
 
 def test_spark_sql_reads_nested_columns_and_dead_letters(spark, nested):
     check_all(spark, nested)
 
 
-def test_pyiceberg_reads_nested_columns_and_dead_letters(pyiceberg, nested):
-    check_all(pyiceberg, nested)
-
-
-def test_duckdb_reads_the_newest_record_of_each_key(duckdb, newest):
-    check_all(duckdb, newest)
-
-
-def test_clickhouse_reads_the_newest_record_of_each_key(clickhouse, newest):
-    check_all(clickhouse, newest)
-
-
 def test_spark_sql_reads_the_newest_record_of_each_key(spark, newest):
     check_all(spark, newest)
-
-
-def test_pyiceberg_reads_the_newest_record_of_each_key(pyiceberg, newest):
-    check_all(pyiceberg, newest)
-
-
-def test_duckdb_reads_columns_that_grew_and_widened(duckdb, typed):
-    check_typed(duckdb, typed)
-
-
-def test_clickhouse_reads_columns_that_grew_and_widened(clickhouse, typed):
-    check_typed(clickhouse, typed)
-
-
-def test_spark_sql_reads_columns_that_grew_and_widened(spark, typed):
-    check_typed(spark, typed)

@@ -5,12 +5,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 from iceberg_export.runs.job import Job
 from iceberg_export.table.catalog import view_of
 from iceberg_export.table.state import read_state
-from tests.iceberg_export.world import make_job
+from tests.iceberg_export.kit.world import make_job
 from tests.releases import WAREHOUSES, Release
 from tests.releases.agents import KeptAgent
 
@@ -29,8 +28,7 @@ def warehouse(release: Release) -> Iterator[Path]:
 def job_over(agent: KeptAgent, folder: Path, run_id: str) -> Job:
     """An export without Spark."""
     registry = f"schema.registry.url={agent.registry}"
-    job: Job = make_job(SimpleNamespace(cluster_id=""), agent.admin, folder, run_id, [registry])
-    return job._replace(cluster_id=job.client.topics().cluster_id)
+    return make_job(agent.admin, folder, run_id, [registry])
 
 
 def offsets(job: Job, table: str) -> list[tuple[int, int]]:

@@ -11,12 +11,9 @@ from iceberg_export.cli import main
 from iceberg_export.errors import SettingsError, SparkError
 from iceberg_export.runs import session
 from iceberg_export.tasks import spark
-from tests.iceberg_export.world import HereRunner, World, served, some_records
-
-
-class HereTasks(HereRunner):
-    def close(self):
-        pass
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.tasks import HereRunner
+from tests.iceberg_export.kit.world import World, some_records
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def world(tmp_path):
 @pytest.fixture
 def frazil(world, tmp_path, monkeypatch, capsys):
     """Runs `frazil export …` here; (exit code, what it printed, what it said on stderr)."""
-    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereRunner())
     opened = []
     real = session.open_catalog
     monkeypatch.setattr(session, "open_catalog", lambda *a: opened.append(real(*a)) or opened[-1])
@@ -252,7 +249,7 @@ def test_a_run_that_may_take_few_bytes_leaves_the_rest_to_the_next(frazil, world
 
 def test_the_master_is_told_to_spark(frazil, monkeypatch):
     given = []
-    monkeypatch.setattr(spark, "start", lambda conf, _progress: given.append(conf) or HereTasks())
+    monkeypatch.setattr(spark, "start", lambda conf, _progress: given.append(conf) or HereRunner())
     frazil("run", "--once", "--master", "spark://somewhere:7077")
     assert given == [{"spark.master": "spark://somewhere:7077"}]
 

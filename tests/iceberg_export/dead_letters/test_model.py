@@ -12,29 +12,21 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-from pyiceberg.expressions import And, EqualTo
 
 from iceberg_export.errors import FencedError, OvertakenError, StateError
 from iceberg_export.steps import Step
 from iceberg_export.tasks.export_split import BadRecordError
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans
-from tests.iceberg_export.dead_letters.story import DEAD_TABLE, GOOD, LATE, NEVER, letters
-from tests.iceberg_export.direct import TABLE
-from tests.iceberg_export.hooks import Killed, Once
+from tests.iceberg_export.dead_letters.story import GOOD, LATE, NEVER, letters
+from tests.iceberg_export.kit.hooks import Killed, Once
+from tests.iceberg_export.kit.life import CHOICES, ERRORS, bounded
+from tests.iceberg_export.kit.place import DEAD_TABLE, FAR, TABLE
+from tests.iceberg_export.kit.strangers import delete_row
 
-FAR = 1 << 50
 TABLES = st.sampled_from([TABLE, DEAD_TABLE])
-CHOICE = st.integers(0, 7)
-ERRORS = {
-    "die": (Killed, "-9"),
-    "refused": (CommitFailedException, "409"),
-    "no answer": (CommitStateUnknownException, "504"),
-}
 
 
 class TwoTables(RuleBasedStateMachine):
@@ -58,10 +50,7 @@ class TwoTables(RuleBasedStateMachine):
         return self.here.place.world.topics["orders"][1]
 
     def has(self, name):
-        return (
-            self.here.place.catalog.table_exists(name)
-            and self.here.table(name).current_snapshot() is not None
-        )
+        return self.here.place.has_head(name)
 
     def rows(self, name):
         return self.here.offsets(name) if self.has(name) else []
@@ -140,7 +129,7 @@ class TwoTables(RuleBasedStateMachine):
         ),
         end=st.sampled_from([None, *ERRORS]),
         table=TABLES,
-        choice=CHOICE,
+        choice=CHOICES,
     )
     def troubled_export(self, step, nth, what, end, table, choice):
         others = {
@@ -162,8 +151,8 @@ class TwoTables(RuleBasedStateMachine):
                 with suppress(StateError, FencedError, OvertakenError):
                     others[one]()
             if end is not None:
-                kind, text = ERRORS[end]
-                raise kind(text)
+                error = ERRORS[end]()
+                raise error
 
         hook = Once(step, meddle, nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
@@ -172,16 +161,14 @@ class TwoTables(RuleBasedStateMachine):
 
     # People.
 
-    @rule(table=TABLES, choice=CHOICE)
+    @rule(table=TABLES, choice=CHOICES)
     def delete(self, table, choice):
         if rows := self.rows(table):
             partition, offset = rows[choice % len(rows)]
             self.gone.add((partition, offset))
-            self.here.table(table).delete(
-                And(EqualTo("kafka_partition", partition), EqualTo("kafka_offset", offset))
-            )
+            delete_row(self.here.table(table), partition, offset)
 
-    @rule(table=TABLES, choice=CHOICE)
+    @rule(table=TABLES, choice=CHOICES)
     def set_head(self, table, choice):
         """Of the newest snapshots, any: back, forth, or to another branch of history."""
         if not self.has(table):
@@ -211,7 +198,7 @@ class TwoTables(RuleBasedStateMachine):
             with suppress(StateError):
                 compact(self.here.job(), table, FAR + CLOSED_MS)
 
-    @rule(choice=st.none() | CHOICE)
+    @rule(choice=st.none() | CHOICES)
     def reset(self, choice):
         if not self.has(TABLE):
             return
@@ -223,12 +210,7 @@ class TwoTables(RuleBasedStateMachine):
             self.here.reset(to)
 
 
-TwoTables.TestCase.settings = settings(
-    max_examples=8,
-    stateful_step_count=12,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+TwoTables.TestCase.settings = bounded(8, 12)
 TestTwoTables = TwoTables.TestCase
 
 

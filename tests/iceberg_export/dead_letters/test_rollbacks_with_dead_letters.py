@@ -1,7 +1,5 @@
 """Rollbacks, expiry and deletes by people, of either table: each record stays in one of both."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -13,9 +11,9 @@ from iceberg_export.source.tables import plan_table
 from iceberg_export.steps import Step
 from iceberg_export.table import commit
 from iceberg_export.upkeep.maintain import delete_orphans
-from tests.iceberg_export.dead_letters.story import DEAD_TABLE, GOOD, LATE, NEVER, NUMBER, letters
-from tests.iceberg_export.direct import TABLE
-from tests.iceberg_export.hooks import Killed, Once
+from tests.iceberg_export.dead_letters.story import GOOD, LATE, NEVER, NUMBER, letters
+from tests.iceberg_export.kit.hooks import Killed, Once
+from tests.iceberg_export.kit.place import DEAD_TABLE, TABLE
 
 COLUMNS = pa.schema([("kafka_offset", pa.int64())])
 
@@ -263,8 +261,7 @@ def test_upkeep_after_a_rollback_does_not_hide_it(here, table):
 
     def undone():
         here.set_head(before)
-        for path in here.place.folder.rglob("runs/*"):
-            path.unlink()
+        here.place.lose_marks()
         delete_orphans(here.job(), table, -1)
         here.late_schema(known=True)
         here.export()
@@ -338,8 +335,7 @@ def test_where_no_metadata_tells_whose_child_the_head_is_the_export_refuses(here
     here.export()
     here.table().delete("kafka_offset == 0")
     here.expire()
-    for entry in here.table().metadata.metadata_log:
-        Path(entry.metadata_file.removeprefix("file://")).unlink()
+    here.place.forget_metadata()
     with pytest.raises(StateError, match=r'newest export ended at {"0":3}'):
         here.export()
     here.reset({0: 3})

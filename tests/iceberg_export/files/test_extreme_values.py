@@ -1,19 +1,13 @@
 """No value stops an export: it is in the table or a dead letter, whatever the table is partitioned by."""
 
-import io
 import json
 from decimal import Decimal
 
-import fastavro
 import pytest
 
-from iceberg_export.runs.job import export_topic
-from iceberg_export.verify.proof import verify_topic
-from protocol.records import Record
-from tests.iceberg_export.direct import place
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.registry import FakeRegistry, avro_bytes
 
-NOW_MS = 1_763_000_000_000
 LONG_MAX, INT_MAX, NINES = 2**63 - 1, 2**31 - 1, Decimal("9999999.99")
 FIELDS = {
     "i": ("int", [-INT_MAX - 1, -1, 0, INT_MAX]),
@@ -64,85 +58,55 @@ def value_of(name, value):
         if isinstance(value, int):
             out += b"\2" + long_of(value)
             continue
-        piece = io.BytesIO()
-        fastavro.schemaless_writer(piece, fastavro.parse_schema(kind), value)
-        out += b"\2" + piece.getvalue()
+        out += b"\2" + avro_bytes(kind, value)
     return out
 
 
 @pytest.fixture
-def here():
-    with place() as found:
-        yield found
-
-
-@pytest.fixture
-def registry():
+def registry(here):
     found = FakeRegistry()
-    with served_registry(found) as url:
-        yield found, f"schema.registry.url={url}"
-
-
-def send(here, values):
-    records = [Record(timestamp=NOW_MS, value=value) for value in values]
-    here.world.commit("orders", {0: [records]})
-
-
-def export(here, url):
-    job = here.job(url)
-    return export_topic(job, here.topic(job))
-
-
-def verified(here, url):
-    job = here.job(url)
-    return verify_topic(job, here.topic(job))
-
-
-def dead_letters(here):
-    found = here.catalog.load_table(("frazil", "orders__dlq")).scan().to_arrow()
-    return list(zip(*(found[name].to_pylist() for name in ("kafka_offset", "error_code")), strict=True))  # fmt: skip
+    with served(found) as url:
+        here.sets = (f"schema.registry.url={url}",)
+        yield found
 
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("by", PARTITIONINGS)
 def test_values_at_the_ends_of_their_types_are_in_the_table_or_dead_letters(here, registry, by):
-    found, url = registry
-    found.register("orders-value", json.dumps(SCHEMA))
+    registry.register("orders-value", json.dumps(SCHEMA))
     here.world.configs["orders"] = {"value.mode": "avro", "partition.by": by}
     told = [(name, value) for name, (_, some) in FIELDS.items() for value in some]
-    send(here, [value_of(name, value) for name, value in told])
-    report = export(here, url)
+    here.send(*(value_of(name, value) for name, value in told))
+    report = here.export()
     wanted = [(told.index(("m", LONG_MAX)), "UNDECODABLE")]
     if "truncate(7,n)" in by:
         wanted.append((told.index(("n", -NINES)), "NO_PARTITION"))
-    assert sorted(dead_letters(here)) == sorted(wanted)
+    assert here.dead("kafka_offset", "error_code") == sorted(wanted)
     assert (report.rows, report.dead) == (len(told) - len(wanted), len(wanted))
     # The next commit reads this one's manifests, and writes them anew.
-    send(here, [value_of("i", 1)])
-    assert export(here, url).rows == 1
-    assert verified(here, url).problems == ()
+    here.send(value_of("i", 1))
+    assert here.export().rows == 1
+    assert here.verify().problems == ()
 
 
 def test_what_no_partition_holds_is_left_out_where_bad_records_are_dropped(here, registry):
-    found, url = registry
-    found.register("orders-value", json.dumps(SCHEMA))
+    registry.register("orders-value", json.dumps(SCHEMA))
     here.world.configs["orders"] = {
         "value.mode": "avro", "bad.records": "drop", "partition.by": "truncate(7,n)",
     }  # fmt: skip
-    send(here, [value_of("n", -NINES), value_of("n", NINES)])
-    report = export(here, url)
+    here.send(value_of("n", -NINES), value_of("n", NINES))
+    report = here.export()
     assert (report.rows, report.left_out) == (1, 1)
-    assert verified(here, url).problems == ()
+    assert here.verify().problems == ()
 
 
 @pytest.mark.parametrize("depth", [900, 975, 985, 990, 2_000, 100_000])
 def test_json_that_nests_too_deep_is_a_dead_letter_alone(here, registry, depth):
-    found, url = registry
-    found.register("orders-value", '{"type": "object", "properties": {"any": {}}}', kind="JSON")
+    registry.register("orders-value", '{"type": "object", "properties": {"any": {}}}', kind="JSON")
     here.world.configs["orders"] = {"value.mode": "json"}
     deep = b'\0\0\0\0\1{"any":' + b"[" * depth + b"]" * depth + b"}"
-    send(here, [b'\0\0\0\0\1{"any":1}', deep, b'\0\0\0\0\1{"any":2}'])
-    report = export(here, url)
+    here.send(b'\0\0\0\0\1{"any":1}', deep, b'\0\0\0\0\1{"any":2}')
+    report = here.export()
     assert report.rows + report.dead == 3
     assert report.rows >= 2
-    assert verified(here, url).problems == ()
+    assert here.verify().problems == ()

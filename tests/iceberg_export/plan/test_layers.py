@@ -39,8 +39,9 @@ from iceberg_export.verify.proof import (
 )
 from protocol.records import Record, build_batch, empty_batch
 from tests.broker.fetch.layers import LayeredLog, play, steps
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.world import World, make_job, some_records
 from tests.iceberg_export.plan.test_transactions import rows_of
-from tests.iceberg_export.world import World, make_job, served, some_records
 
 
 class PinnedLog(LayeredLog):
@@ -325,6 +326,6 @@ def test_a_compacted_log_is_verified_for_what_it_still_has(tmp_path):
 
 @contextmanager
 def closing_job(world, address, folder, *sets):
-    job = make_job(world, address, folder / "data", sets=sets)
+    job = make_job(address, folder / "data", sets=sets)
     yield job
     job.catalog.engine.dispose()

@@ -11,7 +11,7 @@ from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import span_rows
 from iceberg_export.tasks.export_split import SplitResult, check_complete
 from iceberg_export.verify.proof import _reference_rows
-from tests.iceberg_export.world import InTransaction, World, some_records
+from tests.iceberg_export.kit.world import InTransaction, World, some_records
 
 PARTITIONS = 2
 PRODUCERS = 3

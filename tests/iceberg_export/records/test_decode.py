@@ -20,7 +20,7 @@ from protocol.records import (
     patch,
     set_log_append_time,
 )
-from tests.iceberg_export.world import some_records
+from tests.iceberg_export.kit.world import some_records
 
 DAY_MS = 86_400_000
 

@@ -20,7 +20,7 @@ from iceberg_export.runs.loop import Clock, Runner, StopRequest
 from iceberg_export.runs.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.tasks import spark
-from tests.iceberg_export.world import HereRunner
+from tests.iceberg_export.kit.tasks import HereRunner
 from tests.parts.servers import FrazilDev, get_text
 from tests.parts.topics import NotNowError, create_topic, patiently, told
 
@@ -32,11 +32,6 @@ HOUR_MS = 3_600_000
 CLOCK = "clock"
 """A topic that is written so that there are entries."""
 PATIENCE_S = 300.0
-
-
-class HereTasks(HereRunner):
-    def close(self):
-        pass
 
 
 class Topics:
@@ -119,7 +114,7 @@ def test_records_stay_while_the_exporter_is_away_and_go_when_they_are_in_the_tab
     assert topics.start("held") == 0
     assert 6 * 86_400_000 < topics.left_ms("held") <= 7 * 86_400_000
 
-    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereRunner())
     agent = f"agent=http://127.0.0.1:{topics.agent.http_port}"
     settings = parse(data=tmp_path / "data", config=None, assignments=[agent])
     session = Session(settings, Progress(io.StringIO(), time.perf_counter))

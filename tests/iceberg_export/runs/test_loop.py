@@ -34,17 +34,14 @@ from iceberg_export.steps import Step
 from iceberg_export.table.catalog import find_table
 from iceberg_export.tasks import spark
 from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes, show_duration
-from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.world import HereRunner, World, served, some_records
+from tests.iceberg_export.kit.hooks import Killed, Once
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.tasks import HereRunner
+from tests.iceberg_export.kit.world import World, some_records
 
 ROOT = Path(__file__).parents[3]
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
-
-
-class HereTasks(HereRunner):
-    def close(self):
-        pass
 
 
 class Loop(Runner):
@@ -86,7 +83,7 @@ def world(tmp_path):
 @pytest.fixture
 def loop(world, tmp_path, monkeypatch):
     """A runner over the world, its time, and what it printed and said."""
-    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereRunner())
     monkeypatch.setattr("iceberg_export.plan.agent_client.PAUSE_S", 0)
     with served(world) as address:
         settings = parse(data=tmp_path / "data", config=None, assignments=[f"agent={address}"])
@@ -137,7 +134,7 @@ def test_agents_that_are_away_for_a_round_do_not_end_the_loop(world, loop):
 
 
 def test_spark_is_started_anew_after_it_failed(world, loop, monkeypatch):
-    class BrokenTasks(HereTasks):
+    class BrokenTasks(HereRunner):
         closed = False
 
         def run(self, *_arguments, **_options):
@@ -147,7 +144,7 @@ def test_spark_is_started_anew_after_it_failed(world, loop, monkeypatch):
             self.closed = True
 
     broken = BrokenTasks()
-    starts = [broken, HereTasks()]
+    starts = [broken, HereRunner()]
     monkeypatch.setattr(spark, "start", lambda _given, _progress: starts.pop(0))
     assert run_for(loop, 90) == ["orders: 5 records in 1 files into table frazil.orders"]
     assert broken.closed
@@ -209,7 +206,7 @@ def test_another_reason_of_a_failing_topic_is_told(world, loop):
 def test_a_topic_that_breaks_spark_does_not_keep_the_others_waiting_for_ever(
     world, loop, monkeypatch
 ):
-    class Breaks(HereTasks):
+    class Breaks(HereRunner):
         def run(self, task, payloads, *, sizes, title):
             if title.startswith("orders"):
                 raise SparkError("a worker was killed")

@@ -16,7 +16,8 @@ import pyspark
 import pytest
 
 from tests.iceberg_export.kills import descendants
-from tests.iceberg_export.world import World, served, some_records
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.world import World, some_records
 from tests.parts import install
 from tests.parts.process import Child, free_port
 from tests.parts.servers import get_json

@@ -7,15 +7,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from iceberg_export.plan.agent_client import AgentClient, Topic
+from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import SEGMENTS
 from iceberg_export.records import last_records
 from iceberg_export.runs.job import Job, export_topic
-from iceberg_export.settings import parse
-from iceberg_export.table.catalog import open_catalog, view_of
+from iceberg_export.table.catalog import view_of
 from iceberg_export.table.state import read_state
 from iceberg_export.verify.proof import verify_topic
-from tests.iceberg_export.world import NO_PAUSE, HereRunner
+from tests.iceberg_export.kit.world import make_job
 from tests.parts.servers import FrazilDev
 from tests.parts.topics import create_topic
 
@@ -66,21 +65,14 @@ def test_last_records_that_were_merged_are_the_same(tmp_path, stamp):
     with FrazilDev(tmp_path, *OFTEN) as agent:
         admin = AdminClient({"bootstrap.servers": agent.bootstrap})
         create_topic(admin, "orders", 2, {"message.timestamp.type": stamp})
-        settings = parse(
-            data=tmp_path / "tables",
-            config=None,
-            assignments=[f"agent=http://127.0.0.1:{agent.http_port}"],
-        )
-        client = AgentClient(settings.agents, timeout_ms=60_000, sleep=time.sleep)
-        runner, catalog = HereRunner(), open_catalog(settings.catalog, settings.data)
-        (topic,) = (one for one in client.topics().topics if one.name == "orders")
-        cluster_id = client.topics().cluster_id
+        first = make_job(f"http://127.0.0.1:{agent.http_port}", tmp_path / "tables")
+        (topic,) = (one for one in first.client.topics().topics if one.name == "orders")
         for number, codec in enumerate(["none", "zstd", "gzip"]):
-            job = Job(settings, client, catalog, cluster_id, f"r{number}", lambda: runner, NO_PAUSE)
+            job = first._replace(run_id=f"r{number}")
             if number:
                 until_moved(agent, job, topic)
             produce(agent.bootstrap, "orders", f"t{number}", codec)
             assert export_topic(job, topic).rows == 12
             assert verify_topic(job, topic).problems == ()
-        catalog.engine.dispose()
+        first.catalog.engine.dispose()
         assert agent.stop() == 0

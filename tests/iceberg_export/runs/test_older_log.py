@@ -22,10 +22,11 @@ from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.tables import plan_table
 from iceberg_export.table import state
 from iceberg_export.tasks import spark
-from iceberg_export.upkeep.reset import reset_offsets
 from iceberg_export.verify.proof import verify_topic
-from tests.iceberg_export.direct import TABLE, place
-from tests.iceberg_export.world import HereRunner, Log, World, served, some_records
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.place import TABLE, place
+from tests.iceberg_export.kit.tasks import HereRunner
+from tests.iceberg_export.kit.world import Log, World, some_records
 
 
 @pytest.fixture
@@ -34,38 +35,23 @@ def here():
     log is that of before those."""
     with place() as found:
         fill(found, 0, 1)
-        export(found)
+        found.export()
         older = found.world.backup()
         fill(found, 0)
-        export(found)
+        found.export()
         found.newer = found.world.backup()
         found.world.put_back(older)
         yield found
 
 
 def fill(here, *partitions):
-    ends = here.world.topics["orders"][1]
-    here.world.commit("orders", {one: [some_records(5, ends[one].end)] for one in partitions})
+    some = {one: [some_records(5, here.log(one).end)] for one in partitions}
+    here.world.commit("orders", some)
 
 
 def grown_past(here):
     """The log has as many offsets as the table again, of other records, in one chunk."""
     here.world.commit("orders", {0: [some_records(8, 1000)]})
-
-
-def export(here):
-    job = here.job()
-    return export_topic(job, here.topic(job))
-
-
-def reset(here, to):
-    job = here.job()
-    return reset_offsets(job, here.topic(job), to)
-
-
-def verified(here):
-    job = here.job()
-    return verify_topic(job, here.topic(job))
 
 
 def refused(call, *given, **named):
@@ -76,7 +62,7 @@ def refused(call, *given, **named):
 
 def test_an_export_is_refused_and_nothing_is_committed(here):
     before = here.table().metadata
-    said = refused(export, here)
+    said = refused(here.export)
     assert here.table().metadata == before
     assert said == (
         "orders, partition 0: the table has what is before offset 10, the log ends at 5; "
@@ -91,14 +77,14 @@ def test_an_export_is_refused_and_nothing_is_committed(here):
 def test_an_export_is_refused_when_the_log_has_as_many_offsets_again(here):
     here.world.position -= 1
     grown_past(here)
-    assert "position 1:101, the log is at 1:100" in refused(export, here)
+    assert "position 1:101, the log is at 1:100" in refused(here.export)
 
 
 @pytest.mark.promise("P7")
 def test_an_export_is_refused_when_the_log_has_grown_past_the_table_in_all_that_counts(here):
     before = here.table().metadata
     grown_past(here)
-    said = refused(export, here)
+    said = refused(here.export)
     assert "partition 0: at offset 9 the log has another record than the table" in said
     assert "partition 1" not in said
     assert here.table().metadata == before
@@ -107,20 +93,18 @@ def test_an_export_is_refused_when_the_log_has_grown_past_the_table_in_all_that_
 @pytest.mark.parametrize("compacted", [False, True])
 def test_records_that_jobs_have_moved_are_known_again(here, compacted):
     here.world.put_back(here.newer)
-    log = here.world.topics["orders"][1][0]
+    log = here.log()
     kept = {one.offset for one in log.records if not compacted or one.offset % 2}
     here.world.compact("orders", 0, kept - ({9} if compacted else set()))
     log.compacted = compacted
     fill(here, 0)
-    assert export(here).rows == 5
+    assert here.export().rows == 5
 
 
 def test_a_record_that_jobs_have_moved_and_changed_is_another(here):
     grown_past(here)
-    here.world.compact(
-        "orders", 0, {one.offset for one in here.world.topics["orders"][1][0].records}
-    )
-    assert "at offset 9 the log has another record" in refused(export, here)
+    here.world.compact("orders", 0, {one.offset for one in here.log().records})
+    assert "at offset 9 the log has another record" in refused(here.export)
 
 
 def test_records_that_are_where_they_were_are_not_read_again(here):
@@ -159,63 +143,63 @@ def test_a_table_of_an_earlier_release_is_refused_by_its_offsets_alone(monkeypat
         fill(here, 0)
         with monkeypatch.context() as earlier:
             earlier.setattr(state, "encode_keys", of_earlier_release)
-            export(here)
+            here.export()
         assert here.state().position == 0
         here.world.put_back(older)
-        assert "at position" not in refused(export, here)
+        assert "at position" not in refused(here.export)
         grown_past(here)
-        assert export(here).rows == 3
+        assert here.export().rows == 3
         assert here.state().position == here.world.position
 
 
 def test_the_export_goes_on_when_the_newer_log_is_back(here):
-    refused(export, here)
+    refused(here.export)
     here.world.put_back(here.newer)
     fill(here, 0, 1)
-    assert export(here).rows == 10
+    assert here.export().rows == 10
     assert here.rows() == here.wanted()
-    assert verified(here).problems == ()
+    assert here.verify().problems == ()
 
 
 def test_a_reset_takes_out_what_the_log_has_not_and_the_export_goes_on(here):
     job = here.job()
     assert "take the rows from 0:5 on out of" in preview_reset(job, here.topic(job), {0: 5})
-    assert reset(here, {0: 5}).rows_removed == 5
+    assert here.reset({0: 5}).rows_removed == 5
     grown_past(here)
-    assert export(here).rows == 8
+    assert here.export().rows == 8
     assert here.rows() == here.wanted()
 
 
 def test_a_reset_to_the_logs_start_mends_a_table_whose_offsets_were_given_anew(here):
     here.world.position -= 1
     grown_past(here)
-    refused(export, here)
-    reset(here, None)
-    export(here)
+    refused(here.export)
+    here.reset(None)
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_a_reset_of_one_partition_leaves_the_others_known(here):
     here.world.put_back(here.newer)
-    reset(here, {0: 5})
+    here.reset({0: 5})
     assert here.state().last_records.keys() == {1}
     here.world.topics["orders"][1][1] = Log()
     here.world.commit("orders", {1: [some_records(8, 1000)]})
-    assert "partition 1: at offset 4 the log has another record" in refused(export, here)
+    assert "partition 1: at offset 4 the log has another record" in refused(here.export)
 
 
 def test_a_reset_that_leaves_another_partition_ahead_is_refused(here):
     here.world.put_back(here.newer)
     fill(here, 1)
-    export(here)
+    here.export()
     here.newer["topics"]["orders"][1][0].end = 5
     here.newer["topics"]["orders"][1][0].spans.pop()
     here.world.put_back(here.newer)
-    said = refused(reset, here, {0: 5})
+    said = refused(here.reset, {0: 5})
     assert "partition 1: the table has what is before offset 10, the log ends at 5" in said
     job = here.job()
     assert refused(preview_reset, job, here.topic(job), {0: 5}) == said
-    assert reset(here, {0: 5, 1: 5}).rows_removed == 10
+    assert here.reset({0: 5, 1: 5}).rows_removed == 10
 
 
 def test_status_plan_and_verify_tell_it(here):
@@ -235,7 +219,7 @@ def test_a_query_over_the_table_and_what_is_not_in_it_is_refused(here):
 
 
 def test_other_topics_are_exported_and_the_exit_code_is_that_of_a_refusal(tmp_path, monkeypatch):
-    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereTasks())
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereRunner())
     world = World(tmp_path / "store")
     world.create("orders", 1)
     world.create("others", 1, topic_id="2" * 32)
@@ -262,8 +246,3 @@ def test_other_topics_are_exported_and_the_exit_code_is_that_of_a_refusal(tmp_pa
         said.getvalue()
     )
     assert told == "others: 3 records in 1 files into table frazil.others\n"
-
-
-class HereTasks(HereRunner):
-    def close(self):
-        pass

@@ -17,9 +17,10 @@ from iceberg_export.upkeep.maintain import delete_orphans, expire, store_now_ms
 from iceberg_export.verify.proof import verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert
 from storage.stores.open_store import StoreOptions, open_store
-from tests.iceberg_export.hooks import Killed, Once
-from tests.iceberg_export.strangers import scatter
-from tests.iceberg_export.world import World, make_job, served, some_records
+from tests.iceberg_export.kit.hooks import Killed, Once
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.strangers import scatter
+from tests.iceberg_export.kit.world import World, make_job, some_records
 
 pytestmark = pytest.mark.integration
 
@@ -86,7 +87,7 @@ def test_chunks_and_tables_may_lie_in_s3(minio, tmp_path):
     upload(minio, bucket, world)
     sets = in_bucket(minio, bucket, tmp_path)
     with served(world) as address:
-        job = make_job(world, address, tmp_path / "data", sets=sets)
+        job = make_job(address, tmp_path / "data", sets=sets)
         (topic,) = job.client.topics().topics
         assert export_topic(job, topic).rows == 250
         verdict = verify_topic(job, topic)
@@ -111,7 +112,7 @@ class Bucket:
     def job(self, hook=no_hook):
         sets = in_bucket(self.minio, self.name, self.folder)
         run_id = f"r{len(self.jobs)}"
-        job = make_job(self.world, self.address, self.folder / "data", run_id, sets=sets)
+        job = make_job(self.address, self.folder / "data", run_id, sets=sets)
         self.jobs.append(job)
         return job._replace(hook=hook)
 

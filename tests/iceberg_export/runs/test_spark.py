@@ -10,7 +10,8 @@ import pytest
 from iceberg_export.errors import CorruptSpanError, SparkError
 from iceberg_export.runs.job import export_topic
 from iceberg_export.verify.proof import verify_topic
-from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.world import InTransaction, World, make_job, some_records
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,7 +29,7 @@ def world(tmp_path):
 def test_an_export_through_spark_is_proven_by_verify(tasks, world, tmp_path):
     with served(world) as address:
         sets = ["split.bytes.max=1", "verify.decoder=reference"]
-        job = make_job(world, address, tmp_path / "data", sets=sets, runner=tasks)
+        job = make_job(address, tmp_path / "data", sets=sets, runner=tasks)
         (topic,) = job.client.topics().topics
         assert export_topic(job, topic).rows == 3 * 5 * 4 * 50
         verdict = verify_topic(job, topic)
@@ -50,7 +51,7 @@ def test_an_export_through_spark_holds_committed_records_only(tasks, tmp_path):
     assert 0 < len(wanted) < 12 * 4 * 25
     with served(world) as address:
         sets = ["split.bytes.max=1", "verify.decoder=reference"]
-        job = make_job(world, address, tmp_path / "data", sets=sets, runner=tasks)
+        job = make_job(address, tmp_path / "data", sets=sets, runner=tasks)
         (topic,) = job.client.topics().topics
         assert export_topic(job, topic).rows == len(wanted)
         rows = job.catalog.load_table(("frazil", "orders")).scan().to_arrow().to_pylist()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
@@ -17,15 +17,14 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from iceberg_export.plan.agent_client import AgentClient, Pinned
+from iceberg_export.plan.agent_client import Pinned
 from iceberg_export.runs.job import Job, export_topic
-from iceberg_export.settings import parse
-from iceberg_export.table.catalog import open_catalog
 from iceberg_export.verify.proof import verify_topic
 from protocol.schemas.proto_text import load_files
-from tests.iceberg_export.world import NO_PAUSE, HereRunner
+from tests.iceberg_export.kit.world import make_job
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev
+from tests.parts.topics import create_topic
 
 AVRO = '{"type": "record", "name": "Order", "fields": [%s]}'
 AVRO_FIELDS = [
@@ -71,43 +70,27 @@ def cluster(tmp_path):
 
 
 @pytest.fixture
-def make_job(cluster, tmp_path):
+def job_of(cluster, tmp_path):
     made = []
 
     def make(run_id: str, *sets: str, runner: Any = None) -> Job:
-        told = [f"agent={cluster.admin}", f"schema.registry.url={cluster.registry_url}", *sets]
-        settings = parse(data=tmp_path / "tables", config=None, assignments=told)
-        client = AgentClient(settings.agents, timeout_ms=30_000, sleep=lambda _seconds: None)
-        runner = runner or HereRunner()
-        catalog = open_catalog(settings.catalog, settings.data)
-        made.append(catalog)
-        return Job(
-            settings=settings,
-            client=client,
-            catalog=catalog,
-            cluster_id=client.topics().cluster_id,
-            run_id=run_id,
-            runner=lambda: runner,
-            pause=NO_PAUSE,
-        )
+        own = (f"schema.registry.url={cluster.registry_url}", *sets)
+        made.append(make_job(cluster.admin, tmp_path / "tables", run_id, own, runner))
+        return made[-1]
 
     yield make
-    for catalog in made:
-        catalog.engine.dispose()
+    for job in made:
+        job.catalog.engine.dispose()
 
 
 def create_topics(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    topics = [
-        NewTopic(mode, 2, config={"frazil.iceberg.value.mode": mode, **more})
-        for mode, more in [
-            ("avro", {"frazil.iceberg.partition.by": "bucket(2, id)"}),
-            ("protobuf", {"frazil.iceberg.key.mode": "string"}),
-            ("json", {"frazil.iceberg.layout": "nested"}),
-        ]
-    ]
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    for mode, more in [
+        ("avro", {"frazil.iceberg.partition.by": "bucket(2, id)"}),
+        ("protobuf", {"frazil.iceberg.key.mode": "string"}),
+        ("json", {"frazil.iceberg.layout": "nested"}),
+    ]:
+        create_topic(admin, mode, 2, {"frazil.iceberg.value.mode": mode, **more})
 
 
 def serialized(registry: SchemaRegistryClient, version: int, first: int) -> dict[str, list[bytes]]:
@@ -161,7 +144,7 @@ def wanted() -> list[tuple[int, str, float | None, bool]]:
     return found
 
 
-def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, make_job, tasks):
+def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, job_of, tasks):
     create_topics(cluster)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     stopped = threading.Event()
@@ -171,7 +154,7 @@ def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, make_j
     def go_on_exporting() -> None:
         try:
             while not stopped.is_set():
-                export_all(make_job(f"r{len(runs)}"))
+                export_all(job_of(f"r{len(runs)}"))
                 runs.append("done")
         except BaseException as error:
             failures.append(error)
@@ -198,7 +181,7 @@ def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, make_j
         if exporter.ident is not None:
             exporter.join()
     assert failures == []
-    job = make_job("last", "verify.decoder=reference", runner=tasks)
+    job = job_of("last", "verify.decoder=reference", runner=tasks)
     export_all(job)
     for topic in job.client.topics().topics:
         verdict = verify_topic(job, topic)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaRegistryClient,
@@ -15,15 +16,13 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.runs.job import Job, export_topic
-from iceberg_export.settings import parse
-from iceberg_export.table.catalog import open_catalog
 from iceberg_export.verify.proof import verify_topic
 from protocol.schemas.proto_text import load_files
-from tests.iceberg_export.world import NO_PAUSE, HereRunner
+from tests.iceberg_export.kit.world import make_job
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev
+from tests.parts.topics import create_topic
 
 ORDER = (
     '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"},'
@@ -97,35 +96,22 @@ def first_value(bootstrap: str) -> bytes:
     return message.value()
 
 
+@pytest.mark.integration
 def test_schemas_named_in_headers_decode_values_and_keys(tmp_path):
     url = f"http://127.0.0.1:{free_port()}"
     with FrazilDev(tmp_path, "--set", f"schema.registry.listeners={url}") as agent:
         admin = AdminClient({"bootstrap.servers": agent.bootstrap})
-        topics = [
-            NewTopic(
-                name, 1, config={f"frazil.iceberg.{key}": value for key, value in more.items()}
-            )
-            for name, more in TOPICS.items()
-        ]
-        for created in admin.create_topics(topics).values():
-            created.result(60)
-        address = f"agent=http://127.0.0.1:{agent.http_port}"
-        settings = parse(
-            data=tmp_path / "tables",
-            config=None,
-            assignments=[address, f"schema.registry.url={url}"],
-        )
-        client = AgentClient(settings.agents, timeout_ms=60_000, sleep=lambda _seconds: None)
-        runner, catalog = HereRunner(), open_catalog(settings.catalog, settings.data)
-        job = Job(
-            settings, client, catalog, client.topics().cluster_id, "r1", lambda: runner, NO_PAUSE
-        )
+        for name, more in TOPICS.items():
+            configs = {f"frazil.iceberg.{key}": value for key, value in more.items()}
+            create_topic(admin, name, 1, configs)
+        sets = [f"schema.registry.url={url}"]
+        job = make_job(f"http://127.0.0.1:{agent.http_port}", tmp_path / "tables", sets=sets)
         with SchemaRegistryClient({"url": url}) as registry:
             produce(Sender(agent.bootstrap), registry)
             assert first_value(agent.bootstrap) == b"\x0a\x06Ulm"
             newest = registry.get_latest_version("avro-value").schema_id
         rows = export(job)
-        catalog.engine.dispose()
+        job.catalog.engine.dispose()
         assert agent.stop() == 0
     columns = ("id", "price", "kafka_key", "kafka_value_schema_id")
     first, second, third = ([row[name] for name in columns] for row in rows["avro"])

@@ -2,8 +2,8 @@
 
 from iceberg_export import names
 from iceberg_export.runs.job import export_topic
+from tests.iceberg_export.kit.world import World, some_records
 from tests.iceberg_export.source.test_queries import exported, read_table
-from tests.iceberg_export.world import World, some_records
 
 COLUMNS = (names.PARTITION, names.OFFSET, names.TIMESTAMP, names.TIMESTAMP_RAW)
 

@@ -1,9 +1,7 @@
 """What a query over a topic or a table reads, without Spark: options, boxes, plans, tasks, streams."""
 
-import io
 from contextlib import contextmanager
 
-import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -23,8 +21,9 @@ from iceberg_export.source.streaming import Stream, limited
 from iceberg_export.source.tables import columns_of, open_options, open_table, plan_table
 from iceberg_export.typed.framing import frame
 from protocol.records import Record
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
-from tests.iceberg_export.world import InTransaction, World, make_job, served, some_records
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.registry import FakeRegistry, avro
+from tests.iceberg_export.kit.world import InTransaction, World, make_job, some_records
 
 NOW = 1_790_000_000_000
 
@@ -73,7 +72,7 @@ def world(tmp_path):
 def exported(world, tmp_path, *sets):
     """The world, served; what it holds now is in table frazil.orders."""
     with served(world) as address:
-        job = make_job(world, address, tmp_path / "data", sets=sets)
+        job = make_job(address, tmp_path / "data", sets=sets)
         (topic,) = job.client.topics().topics
         export_topic(job, topic)
         yield address, job
@@ -418,11 +417,18 @@ def avro_orders(registry, **more):
     number = registry.register("orders-value", schema)
     found = []
     for i in range(3):
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(dict(schema)), {"id": i, **more})
-        framed = b"\0" + number.to_bytes(4, "big") + out.getvalue()
-        found.append(Record(timestamp=NOW, key=b"k", value=framed))
+        value = avro(number, schema, {"id": i, **more})
+        found.append(Record(timestamp=NOW, key=b"k", value=value))
     return found
+
+
+def decoded_rows(found, catalog):
+    """What a query of these options shows of the table and what is not in it yet."""
+    table = open_table(found, catalog)
+    columns = columns_of(found, table, lambda: client(found))
+    tasks = plan_table(found, client(found), table, found.query_range)
+    batches = [b for task in tasks for b in read_task(task, columns, found.query_range)]
+    return pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
 
 
 def test_what_is_not_exported_yet_is_decoded_also_into_columns_that_the_table_will_get(tmp_path):
@@ -431,18 +437,14 @@ def test_what_is_not_exported_yet_is_decoded_also_into_columns_that_the_table_wi
     world.configs["orders"] = {"value.mode": "avro"}
     world.commit("orders", {0: [avro_orders(registry)]})
     with (
-        served_registry(registry) as url,
+        served(registry) as url,
         exported(world, tmp_path, f"schema.registry.url={url}") as (address, job),
     ):
         # The last one cannot be decoded: it will be a dead letter.
         later = [*avro_orders(registry, price=7), Record(timestamp=NOW, value=b"bad")]
         world.commit("orders", {0: [later]})
         found = options(address, table="orders", **{"schema.registry.url": url})
-        table = open_table(found, job.catalog)
-        columns = columns_of(found, table, lambda: client(found))
-        tasks = plan_table(found, client(found), table, found.query_range)
-        batches = [b for task in tasks for b in read_task(task, columns, found.query_range)]
-        rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
+        rows = decoded_rows(found, job.catalog)
         assert [(row[names.OFFSET], row["id"], row["price"]) for row in rows] == [
             (0, 0, None), (1, 1, None), (2, 2, None), (3, 0, 7), (4, 1, 7), (5, 2, 7),
         ]  # fmt: skip
@@ -462,23 +464,16 @@ def test_a_message_that_the_table_has_no_columns_for_yet_is_an_error_with_its_cu
 
     send((0,))
     with (
-        served_registry(registry) as url,
+        served(registry) as url,
         exported(world, tmp_path, f"schema.registry.url={url}") as (address, job),
     ):
         send((0,), (1,))
         found = options(address, table="orders", **{"schema.registry.url": url})
-        table = open_table(found, job.catalog)
-        columns = columns_of(found, table, lambda: client(found))
-        tasks = plan_table(found, client(found), table, found.query_range)
         with pytest.raises(PlanError, match=r"message \[1\] of schema 2 .* export the topic first"):
-            [list(read_task(task, columns, found.query_range)) for task in tasks]
+            decoded_rows(found, job.catalog)
         export_topic(job, *job.client.topics().topics)
         send((1,))
-        table = open_table(found, job.catalog)
-        columns = columns_of(found, table, lambda: client(found))
-        tasks = plan_table(found, client(found), table, found.query_range)
-        batches = [b for task in tasks for b in read_task(task, columns, found.query_range)]
-        rows = pa.Table.from_batches(batches).sort_by(names.OFFSET).to_pylist()
+        rows = decoded_rows(found, job.catalog)
         assert [(row["a"], row["b"]) for row in rows] == [(5, None)] * 2 + [(None, 5)] * 2
 
 

@@ -13,9 +13,10 @@ from iceberg_export.source.planning import plan_topic
 from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.tables import open_options, plan_table
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.world import make_job, some_records
 from tests.iceberg_export.runs.test_s3 import S3World, in_bucket, upload
 from tests.iceberg_export.source.test_queries import client
-from tests.iceberg_export.world import make_job, served, some_records
 
 pytestmark = pytest.mark.integration
 
@@ -37,7 +38,7 @@ def test_topics_and_tables_with_what_is_not_in_them_are_read_from_s3(minio, tmp_
     upload(minio, bucket, world)
     sets = in_bucket(minio, bucket, tmp_path)
     with served(world) as address:
-        job = make_job(world, address, tmp_path / "data", sets=[*sets, "table.partition.by=none"])
+        job = make_job(address, tmp_path / "data", sets=[*sets, "table.partition.by=none"])
         export_topic(job, *job.client.topics().topics)
         job.catalog.load_table(("frazil", "orders")).delete(f"{names.OFFSET} < 10")
         job.catalog.engine.dispose()

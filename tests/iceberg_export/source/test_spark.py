@@ -10,8 +10,9 @@ from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.runs.job import export_topic
 from iceberg_export.source.data_source import TOPIC_SCHEMA, register, spark_schema
 from protocol.records import Record
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
-from tests.iceberg_export.world import World, make_job, served, some_records
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.registry import FakeRegistry
+from tests.iceberg_export.kit.world import World, make_job, some_records
 
 NOW = 1_790_000_000_000
 
@@ -99,7 +100,7 @@ def test_filters_that_are_pushed_leave_out_what_cannot_match(load, world):
 
 def test_a_table_with_what_is_not_exported_yet_is_one_dataframe(load, world, tmp_path):
     with served(world) as address:
-        job = make_job(world, address, tmp_path / "data")
+        job = make_job(address, tmp_path / "data")
         (topic,) = job.client.topics().topics
         export_topic(job, topic)
         job.catalog.engine.dispose()
@@ -141,7 +142,7 @@ def test_a_topic_of_decoded_values_is_a_dataframe_and_a_stream_of_their_fields(
     values = (b'{"id": 1, "tags": ["a", null]}', None, b"bad")
     sent = [Record(timestamp=NOW, key=b"k", value=value) for value in values]
     world.commit("json", {0: [sent]})
-    with served_registry(registry) as url:
+    with served(registry) as url:
         told = {"topic": "json", "schema.registry.url": url}
         columns = ("id", "tags", "kafka_key", "_corrupt_record.value")
         rows = load(mode="PERMISSIVE", **told).orderBy("kafka_offset").select(*columns).collect()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iceberg_export.table.catalog import open_catalog
-from tests.iceberg_export.direct import Place
+from tests.iceberg_export.kit.place import Place
 from tests.parts.servers import NessieServer, PostgresServer
 
 ON_DISK = "pyiceberg.io.pyarrow.PyArrowFileIO"

@@ -14,39 +14,24 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 
-from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import CatalogError, FencedError, OvertakenError
-from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import view_of
 from iceberg_export.table.state import read_state
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire
-from iceberg_export.upkeep.reset import reset_offsets
-from protocol.records import Record
-from tests.iceberg_export.direct import Place
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
-from tests.iceberg_export.hooks import Answers, Killed, Once
-from tests.iceberg_export.runs.test_typed_export import ORDER_1, ORDER_2, avro, send
+from tests.iceberg_export.kit.hooks import Answers, Killed, Once
+from tests.iceberg_export.kit.place import FAR, Place
+from tests.iceberg_export.kit.registry import ORDER_1, ORDER_2, avro
 from tests.iceberg_export.table import catalogs
 from tests.iceberg_export.table.catalogs import connections
-from tests.iceberg_export.world import some_records
-from tests.parts.servers import MinioServer, NessieServer, PostgresServer, RestCatalogServer
+from tests.parts.servers import MinioServer, NessieServer, PostgresServer
 
 pytestmark = pytest.mark.integration
 
-FAR = 1 << 50
 NUMBERS = itertools.count()
 STEPS = [step for step in Step if not step.name.startswith("DEAD_LETTERS")]
 """Of a table without dead letters."""
-
-
-@pytest.fixture(scope="module")
-def rest(tmp_path_factory):
-    server = RestCatalogServer(tmp_path_factory.mktemp("rest"))
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -92,28 +77,19 @@ def here(connect, tmp_path):
     return Place(tmp_path, 2, connect(), ("frazil", f"t{next(NUMBERS)}"))
 
 
-def fill(here, count=5):
-    here.world.commit("orders", {0: [some_records(count)], 1: [some_records(count)]})
-
-
-def export(here, *sets, **how):
-    job = here.job(*sets, **how)
-    return export_topic(job, here.topic(job))
-
-
 def test_a_run_that_dies_at_each_step_in_turn_leaves_an_exact_table(here):
     for step in STEPS:
-        fill(here)
+        here.fill()
         with pytest.raises(Killed):
-            export(here, hook=Once(step, Killed()))
-    export(here)
+            here.export(hook=Once(step, Killed()))
+    here.export()
     assert here.rows() == here.wanted()
 
 
 @pytest.mark.parametrize("step", [Step.INIT_LOADED, Step.INIT_WRITTEN])
 def test_of_two_first_snapshots_one_counts(here, step):
-    fill(here)
-    late = export(here, hook=Once(step, lambda: export(here)))
+    here.fill()
+    late = here.export(hook=Once(step, here.export))
     assert late.rows == 0, "what the other has exported was taken back"
     assert here.rows() == here.wanted()
     first = [one for one in here.table().metadata.snapshots if one.parent_snapshot_id is None]
@@ -121,61 +97,55 @@ def test_of_two_first_snapshots_one_counts(here, step):
 
 
 def test_the_later_of_two_exports_is_fenced(here):
-    fill(here)
+    here.fill()
     with pytest.raises(FencedError):
-        export(here, hook=Answers(lambda: export(here)))
+        here.export(hook=Answers(here.export))
     assert here.rows() == here.wanted()
 
 
 def test_a_lost_answer_is_looked_up(here):
-    fill(here)
-    export(here, hook=Answers(("after", CommitStateUnknownException("504"))))
+    here.fill()
+    here.export(hook=Answers(("after", CommitStateUnknownException("504"))))
     assert here.rows() == here.wanted()
     assert here.state().seq == 1
 
 
 def test_a_delete_and_an_expiry_in_between_are_kept(here):
-    fill(here)
-    export(here)
-    fill(here)
+    here.exported()
+    here.fill()
 
     def others():
         here.table().delete(EqualTo("kafka_offset", 1))
-        table = here.table()
-        head = table.metadata.current_snapshot_id
-        old = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id != head]
-        table.maintenance.expire_snapshots().by_ids(old).commit()
+        here.expire_all()
 
-    export(here, hook=Answers(others))
+    here.export(hook=Answers(others))
     assert here.rows() == [row for row in here.wanted() if row[1] != 1]
 
 
 def test_a_rollback_rewinds_and_a_zombie_on_its_base_is_exact(here, kind):
-    fill(here)
-    export(here)
+    here.fill()
+    here.export()
     base = kind.point(here)
-    fill(here)
+    here.fill()
 
     def there_and_back():
-        export(here)
+        here.export()
         kind.go_back(here, base)
 
     # A catalog that tells what the branch left behind refuses the zombie, others take it.
     with contextlib.suppress(FencedError):
-        export(here, hook=Answers(there_and_back))
-    export(here)
+        here.export(hook=Answers(there_and_back))
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_files_are_joined_beside_an_export_and_not_over_a_delete(here, kind):
-    for _ in range(2):
-        fill(here)
-        export(here)
+    here.exported(2)
     hook = Answers(lambda: here.table().delete(EqualTo("kafka_offset", 1)))
     with pytest.raises(OvertakenError):
         compact(here.job(hook=hook), here.name, FAR)
-    fill(here)
-    beside = here.job(hook=Answers(lambda: export(here)))
+    here.fill()
+    beside = here.job(hook=Answers(here.export))
     if kind.shows_history:
         assert compact(beside, here.name, FAR).files_before >= 2
     else:
@@ -187,28 +157,24 @@ def test_files_are_joined_beside_an_export_and_not_over_a_delete(here, kind):
 
 
 def test_going_back_and_upkeep_leave_an_exact_table(here, kind):
-    for _ in range(3):
-        fill(here)
-        export(here)
-    job = here.job()
-    assert reset_offsets(job, here.topic(job), {0: 7}).rows_removed == 8
+    here.exported(3)
+    assert here.reset({0: 7}).rows_removed == 8
     assert expire(here.job(), here.name, FAR).snapshots_expired == 0
-    fill(here)
+    here.fill()
     with pytest.raises(Killed):
-        export(here, hook=Once(Step.TASKS_DONE, Killed()))
+        here.export(hook=Once(Step.TASKS_DONE, Killed()))
     if kind.shows_history:
         assert delete_orphans(here.job(), here.name, -1).files_deleted > 0
-    export(here)
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_no_file_is_deleted_that_a_catalogs_own_history_names(here, kind):
     """Of what a reset takes out of the table, a branch that goes back shows all again."""
-    fill(here)
-    export(here)
+    here.fill()
+    here.export()
     before, wanted = kind.point(here), here.rows()
-    job = here.job()
-    reset_offsets(job, here.topic(job), None)
+    here.reset(None)
     if kind.shows_history:
         delete_orphans(here.job(), here.name, -1)
     else:
@@ -223,75 +189,64 @@ def test_a_commit_without_answer_under_that_of_another_exporter_is_neither_lost_
     here, kind
 ):
     """A catalog that shows the newest snapshot alone cannot say that the first one landed."""
-    fill(here)
-    export(here)
-    fill(here)
+    here.exported()
+    here.fill()
 
     def another_comes():
-        fill(here)
-        export(here)
+        here.fill()
+        here.export()
         raise CommitStateUnknownException("504")
 
     how = {"hook": Once(Step.COMMIT_ANSWERED, another_comes)}
     if kind.shows_history:
-        export(here, **how)
+        here.export(**how)
     else:
         with pytest.raises(FencedError) as fenced:
-            export(here, **how)
+            here.export(**how)
         assert not fenced.value.files_unused
     assert here.rows() == here.wanted()
     assert here.state().seq == 3
-    fill(here)
-    export(here)
+    here.fill()
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_dead_letters_come_once_though_a_run_dies_between_the_tables(here):
-    here.world.configs["orders"] = {"value.mode": "string"}
-    values = [b"a", b"\xff", b"b", b"\xfe"]
+    here.configure(value_mode="string")
     for number in range(3):
-        now = [Record(timestamp=1_763_000_000_000, value=value) for value in values]
-        here.world.commit("orders", {0: [now]})
+        here.send(b"a", b"\xff", b"b", b"\xfe")
         if number == 1:
             with pytest.raises(Killed):
-                export(here, hook=Once(Step.COMMITTED, Killed()))
-    export(here)
-    dead = here.catalog.load_table(dead_letter_identifier(here.name)).scan().to_arrow()
+                here.export(hook=Once(Step.COMMITTED, Killed()))
+    here.export()
     assert [row[1] for row in here.rows()] == [0, 2, 4, 6, 8, 10]
-    assert sorted(dead["kafka_offset"].to_pylist()) == [1, 3, 5, 7, 9, 11]
+    assert here.dead_offsets() == [1, 3, 5, 7, 9, 11]
 
 
-def test_a_table_grows_with_its_schemas_though_another_exporter_was_faster(here):
-    registry = FakeRegistry()
-    here.world.configs["orders"] = {"value.mode": "avro"}
-    with served_registry(registry) as url:
-        how = f"schema.registry.url={url}"
-        one = registry.register("orders-value", ORDER_1)
-        send(here.world, avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
-        export(here, how)
-        two = registry.register("orders-value", ORDER_2)
-        send(here.world, avro(two, ORDER_2, {"id": 1 << 40, "city": "Ulm", "price": 2.5}))
-        with pytest.raises(FencedError):
-            export(here, how, hook=Once(Step.PLANNED, lambda: export(here, how)))
-    found = here.table().scan().to_arrow().select(["kafka_offset", "id", "price"])
-    assert sorted(tuple(row.values()) for row in found.to_pylist()) == [
-        (0, 7, None),
-        (1, 1 << 40, 2.5),
-    ]
+def test_a_table_grows_with_its_schemas_though_another_exporter_was_faster(here, registry):
+    here.configure(value_mode="avro")
+    one = registry.register("orders-value", ORDER_1)
+    here.send(avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
+    here.export()
+    two = registry.register("orders-value", ORDER_2)
+    here.send(avro(two, ORDER_2, {"id": 1 << 40, "city": "Ulm", "price": 2.5}))
+    with pytest.raises(FencedError):
+        here.export(hook=Once(Step.PLANNED, here.export))
+    assert here.columns("id", "price") == [(7, None), (1 << 40, 2.5)]
 
 
 def test_exporters_that_race_in_threads_bring_each_record_once(here, kind, connect):
     """Each has a connection of its own. Whoever is fenced, or meets too many others, ends."""
     for _ in range(6):
-        fill(here)
-    export(here, "commit.bytes.max=1", hook=Once(Step.COMMITTED, here.table, 1))
+        here.fill()
+    here.export("commit.bytes.max=1", hook=Once(Step.COMMITTED, here.table, 1))
     for _ in range(6):
-        fill(here)
+        here.fill()
     outcomes = Counter()
 
     def work(place):
         try:
-            export(place, "commit.bytes.max=1")
+            place.export("commit.bytes.max=1")
             outcomes["done"] += 1
         except FencedError:
             outcomes["fenced"] += 1
@@ -309,7 +264,7 @@ def test_exporters_that_race_in_threads_bring_each_record_once(here, kind, conne
     for thread in threads:
         thread.join()
     assert sum(outcomes.values()) == 3
-    export(here)
+    here.export()
     assert here.rows() == here.wanted()
     table = here.table()
     told = [one.summary.additional_properties for one in table.metadata.snapshots]

@@ -20,8 +20,8 @@ from iceberg_export.table import commit, schema
 from iceberg_export.table.catalog import open_catalog, view_of
 from iceberg_export.table.commit import FileChange, RecreatedError
 from iceberg_export.table.state import State, read_state
-from tests.iceberg_export.hooks import Answers, Killed, Once
-from tests.iceberg_export.world import NO_PAUSE
+from tests.iceberg_export.kit.hooks import Answers, Killed, Once
+from tests.iceberg_export.kit.world import NO_PAUSE
 
 IDENTIFIER = ("frazil", "orders")
 # PyIceberg rewrites the files of a partitioned table only with its optional Rust core.

@@ -14,11 +14,11 @@ from iceberg_export.table.catalog import open_catalog
 from iceberg_export.table.catalog_view import create_latest_view
 from iceberg_export.table.latest_view import latest_query
 from protocol.records import Record
-from tests.iceberg_export.direct import Place, place
-from tests.iceberg_export.world import World, make_job, served
-from tests.parts.servers import RestCatalogServer
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.place import NOW_MS, Place, place
+from tests.iceberg_export.kit.world import World, make_job
+from tests.iceberg_export.table import catalogs
 
-NOW_MS = 1_780_000_000_000
 NUMBERS = itertools.count()
 SHOWN = "kafka_partition, kafka_offset, kafka_key, value"
 
@@ -64,8 +64,7 @@ WANTED = [
 
 def fill(here):
     here.world.commit("orders", {partition: [some] for partition, some in RECORDS.items()})
-    job = here.job()
-    export_topic(job, here.topic(job))
+    here.export()
 
 
 @pytest.fixture
@@ -75,19 +74,10 @@ def here():
         yield found
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    found = RestCatalogServer(tmp_path_factory.mktemp("rest"))
-    found.start()
-    yield found
-    found.stop()
-
-
 @pytest.fixture
-def in_rest(server, tmp_path):
+def in_rest(rest, tmp_path):
     """A table in Iceberg's own REST catalog."""
-    told = {"type": "rest", "uri": server.url, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    catalog = open_catalog(told, tmp_path)
+    catalog = open_catalog(catalogs.rest(rest.url).told, tmp_path)
     found = Place(tmp_path, 2, catalog, ("frazil", f"v{next(NUMBERS)}"))
     fill(found)
     yield found
@@ -116,11 +106,11 @@ def made(here):
     return create_latest_view(here.catalog, here.name, here.table(), NOW_MS)
 
 
-def in_spark(here, server, session):
+def in_spark(here, rest, session):
     name = f"latest_{here.name[1]}"
     session.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
     session.conf.set(f"spark.sql.catalog.{name}.type", "rest")
-    session.conf.set(f"spark.sql.catalog.{name}.uri", server.url)
+    session.conf.set(f"spark.sql.catalog.{name}.uri", rest.url)
     # Else Spark shows for half a minute what it has once looked up.
     session.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
     view = f"{name}.{here.name[0]}.{here.name[1]}_latest"
@@ -128,13 +118,13 @@ def in_spark(here, server, session):
     return [(*row[:2], *map(bytes, row[2:])) for row in rows]
 
 
-def test_spark_reads_the_view_that_was_made_in_a_rest_catalog(in_rest, server, session):
+def test_spark_reads_the_view_that_was_made_in_a_rest_catalog(in_rest, rest, session):
     assert made(in_rest) == f"frazil.{in_rest.name[1]}_latest"
-    assert in_spark(in_rest, server, session) == WANTED
+    assert in_spark(in_rest, rest, session) == WANTED
     # It is a query, not a copy: what others delete is gone from it, and what was older shows.
     in_rest.table().delete(EqualTo("kafka_offset", 0))
     left = [row for row in WANTED if row[1] != 0] + [(0, 6, b"moves", b"1")]
-    assert in_spark(in_rest, server, session) == sorted(left)
+    assert in_spark(in_rest, rest, session) == sorted(left)
 
 
 @pytest.mark.integration
@@ -170,13 +160,13 @@ def test_a_catalog_without_views_says_what_to_do_instead(here):
 
 
 @pytest.mark.integration
-def test_the_command_makes_the_view(server, tmp_path, capsys):
+def test_the_command_makes_the_view(rest, tmp_path, capsys):
     world = World(tmp_path / "store")
     world.create("orders", 2)
     world.commit("orders", {partition: [some] for partition, some in RECORDS.items()})
-    sets = ["catalog.type=rest", f"catalog.uri={server.url}"]
+    sets = ["catalog.type=rest", f"catalog.uri={rest.url}"]
     with served(world) as address:
-        job = make_job(world, address, tmp_path / "data", sets=sets)
+        job = make_job(address, tmp_path / "data", sets=sets)
         export_topic(job, *job.client.topics().topics)
         named = [*("--agent", address), *("--data", str(tmp_path / "data"))]
         named += [part for one in sets for part in ("--set", one)]

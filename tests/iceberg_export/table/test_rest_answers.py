@@ -12,29 +12,21 @@ import pytest
 
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import CatalogError, ExportError, SettingsError
-from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import find_table, io_properties, open_catalog
 from iceberg_export.table.rest_catalog import nested, with_last_column_ids
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire
-from iceberg_export.upkeep.reset import reset_offsets
-from protocol.records import Record
-from tests.iceberg_export.direct import Place
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
-from tests.iceberg_export.hooks import Once
-from tests.iceberg_export.runs.test_typed_export import ORDER_1, ORDER_2, avro, send
+from tests.iceberg_export.kit.hooks import Once
+from tests.iceberg_export.kit.place import FAR, Place
+from tests.iceberg_export.kit.registry import ORDER_1, ORDER_2, avro
 from tests.iceberg_export.table import catalogs
 from tests.iceberg_export.table.catalogs import connections
-from tests.iceberg_export.world import some_records
 from tests.parts.http_proxy import SILENCE, Fate, FatefulProxy
-from tests.parts.servers import RestCatalogServer
 
 pytestmark = pytest.mark.integration
 
-FAR = 1 << 50
-NOW_MS = 1_763_000_000_000
 NUMBERS = itertools.count()
 
 
@@ -57,17 +49,9 @@ FATES = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    found = RestCatalogServer(tmp_path_factory.mktemp("rest"))
-    found.start()
-    yield found
-    found.stop()
-
-
 @pytest.fixture
-def proxy(server):
-    with FatefulProxy(server.port) as found:
+def proxy(rest):
+    with FatefulProxy(rest.port) as found:
         yield found
 
 
@@ -85,15 +69,6 @@ def here(connect, tmp_path):
 @pytest.fixture(params=FATES, ids=str)
 def fate(request):
     return request.param
-
-
-def fill(here, count=5):
-    here.world.commit("orders", {0: [some_records(count)], 1: [some_records(count)]})
-
-
-def export(here, *sets, **how):
-    job = here.job(*sets, **how)
-    return export_topic(job, here.topic(job))
 
 
 def once_or_twice(do):
@@ -123,9 +98,9 @@ def told(here):
 
 
 def test_the_table_with_its_first_snapshot(here, proxy, fate):
-    fill(here)
+    here.fill()
     proxy.befall(commits_of(here.name[1]), fate)
-    export(here)
+    here.export()
     assert proxy.befell
     assert here.rows() == here.wanted()
     assert told(here) == [0, 1]
@@ -133,33 +108,31 @@ def test_the_table_with_its_first_snapshot(here, proxy, fate):
 
 def test_the_beginning_of_a_table(here, proxy, fate):
     """This request only asks how the table would be; the commit of its first snapshot creates it."""
-    fill(here)
+    here.fill()
     proxy.befall(
         lambda one: one.path.endswith("/tables") and here.name[1].encode() in one.body, fate
     )
-    once_or_twice(lambda: export(here))
+    once_or_twice(here.export)
     assert proxy.befell
     assert here.rows() == here.wanted()
     assert told(here) == [0, 1]
 
 
 def test_a_commit_of_data(here, proxy, fate):
-    fill(here)
-    export(here)
-    fill(here)
+    here.exported()
+    here.fill()
     proxy.befall(commits_of(here.name[1]), fate)
-    export(here)
+    here.export()
     assert proxy.befell
     assert here.rows() == here.wanted()
     assert told(here) == [0, 1, 2]
 
 
 def test_a_commit_of_data_whose_repetitions_lose_their_answers_too(here, proxy):
-    fill(here)
-    export(here)
-    fill(here)
+    here.exported()
+    here.fill()
     proxy.befall(commits_of(here.name[1]), *(FATES[5:] * 2), FATES[0])
-    export(here)
+    here.export()
     assert proxy.befell
     assert here.rows() == here.wanted()
     assert told(here) == [0, 1, 2]
@@ -168,105 +141,88 @@ def test_a_commit_of_data_whose_repetitions_lose_their_answers_too(here, proxy):
 def test_a_commit_of_an_upsert(here, proxy, fate):
     here.world.configs["orders"] = {"mode": "upsert", "partition.by": "bucket(2, kafka_key)"}
     for number in range(2):
-        records = [
-            Record(timestamp=NOW_MS, key=b"k%d" % key, value=b"%d" % number) for key in (0, 1)
-        ]
-        here.world.commit("orders", {0: [records]})
+        here.send(*[b"%d" % number] * 2, keys=[b"k0", b"k1"])
         if number == 1:
             proxy.befall(commits_of(here.name[1]), fate)
-        export(here)
+        here.export()
     assert proxy.befell
     assert here.rows() == [(0, 2, b"1"), (0, 3, b"1")]
     assert told(here) == [0, 1, 2]
 
 
 def test_a_commit_of_dead_letters(here, proxy, fate):
-    here.world.configs["orders"] = {"value.mode": "string"}
+    here.configure(value_mode="string")
     for number in range(2):
-        values = [Record(timestamp=NOW_MS, value=value) for value in (b"a", b"\xff")]
-        here.world.commit("orders", {0: [values]})
+        here.send(b"a", b"\xff")
         if number == 1:
             proxy.befall(commits_of(dead_letter_identifier(here.name)[1]), fate)
-        export(here)
+        here.export()
     assert proxy.befell
-    dead = here.catalog.load_table(dead_letter_identifier(here.name)).scan().to_arrow()
     assert [row[1] for row in here.rows()] == [0, 2]
-    assert sorted(dead["kafka_offset"].to_pylist()) == [1, 3]
+    assert here.dead_offsets() == [1, 3]
 
 
-def test_a_change_of_the_columns(here, proxy, fate):
-    registry = FakeRegistry()
-    here.world.configs["orders"] = {"value.mode": "avro"}
-    with served_registry(registry) as url:
-        one = registry.register("orders-value", ORDER_1)
-        send(here.world, avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
-        export(here, f"schema.registry.url={url}")
-        two = registry.register("orders-value", ORDER_2)
-        send(here.world, avro(two, ORDER_2, {"id": 1 << 40, "city": "Ulm", "price": 2.5}))
-        proxy.befall(commits_of(here.name[1], "add-schema"), fate)
-        export(here, f"schema.registry.url={url}")
+def test_a_change_of_the_columns(here, registry, proxy, fate):
+    here.configure(value_mode="avro")
+    one = registry.register("orders-value", ORDER_1)
+    here.send(avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
+    here.export()
+    two = registry.register("orders-value", ORDER_2)
+    here.send(avro(two, ORDER_2, {"id": 1 << 40, "city": "Ulm", "price": 2.5}))
+    proxy.befall(commits_of(here.name[1], "add-schema"), fate)
+    here.export()
     assert proxy.befell
-    found = here.table().scan(selected_fields=("kafka_offset", "id", "price")).to_arrow()
-    assert sorted(tuple(row.values()) for row in found.to_pylist()) == [
-        (0, 7, None),
-        (1, 1 << 40, 2.5),
-    ]
+    assert here.columns("id", "price") == [(7, None), (1 << 40, 2.5)]
     assert told(here) == [0, 1, 2]
 
 
 def test_a_reset(here, proxy, fate):
-    fill(here)
-    export(here)
+    here.fill()
+    here.export()
     proxy.befall(commits_of(here.name[1]), fate)
-    job = here.job()
-    assert reset_offsets(job, here.topic(job), {0: 3}).rows_removed == 2
+    assert here.reset({0: 3}).rows_removed == 2
     assert proxy.befell
     assert here.rows() == [row for row in here.wanted() if row[0] == 1 or row[1] < 3]
-    export(here)
+    here.export()
     assert here.rows() == here.wanted()
     assert told(here) == [0, 1, 2, 3]
 
 
 def test_a_replacement_of_small_files(here, proxy, fate):
-    for _ in range(2):
-        fill(here)
-        export(here)
+    here.exported(2)
     proxy.befall(commits_of(here.name[1]), fate)
     assert compact(here.job(), here.name, FAR).files_before >= 2
     assert proxy.befell
     assert here.rows() == here.wanted()
-    fill(here)
-    export(here)
+    here.fill()
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_the_fence_before_orphans_go(here, proxy, fate):
-    fill(here)
-    export(here)
-    job = here.job()
-    reset_offsets(job, here.topic(job), None)
+    here.fill()
+    here.export()
+    here.reset(None)
     path = f"{here.table().location()}/data/r99-left.parquet"
     with here.table().io.new_output(path).create() as stream:
         stream.write(b"of a run that died")
     proxy.befall(commits_of(here.name[1]), fate)
     assert delete_orphans(here.job(), here.name, -1).files_deleted == 1
     assert proxy.befell
-    export(here)
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_an_expiry(here, proxy, fate, monkeypatch):
     """What cannot be known is told, and done again."""
     monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT_MIN", 1)
-    for _ in range(3):
-        fill(here)
-        export(here)
+    here.exported(3)
     proxy.befall(commits_of(here.name[1], "remove-snapshots"), fate)
     once_or_twice(lambda: expire(here.job(), here.name, FAR))
     assert proxy.befell
     assert len(here.table().metadata.snapshots) == 1
-    fill(here)
-    export(here)
+    here.fill()
+    here.export()
     assert here.rows() == here.wanted()
 
 
@@ -284,18 +240,17 @@ def test_a_catalog_that_refuses_from_a_step_on_is_one_sentence(
     here, proxy, step, status, body, sentence
 ):
     """And when it does not any more, the next run brings what is missing."""
-    fill(here)
-    export(here)
-    fill(here)
+    here.exported()
+    here.fill()
 
     def refuse():
         proxy.befall(lambda _one: True, *[Fate(lands=False, status=status, body=body)] * 999)
 
     with pytest.raises(ExportError, match=sentence) as caught:
-        export(here, hook=Once(step, refuse))
+        here.export(hook=Once(step, refuse))
     assert "\n" not in str(caught.value)
     proxy.befall(lambda _one: False)
-    export(here)
+    here.export()
     assert here.rows() == here.wanted()
     assert told(here) == [0, 1, 2]
 
@@ -316,7 +271,7 @@ def authorizations(proxy):
 def test_a_token_and_headers_reach_the_server_with_every_request(proxy, tmp_path):
     told = {"token": "s3cret", "header.X-Tenant": "ice"}
     catalog = open_catalog({"type": "rest", "uri": proxy.url, **told}, tmp_path)
-    export(Place(tmp_path, 1, catalog, ("auth", "by_token")))
+    Place(tmp_path, 1, catalog, ("auth", "by_token")).export()
     assert authorizations(proxy) == {"Bearer s3cret"}
     assert {one.headers.get("x-tenant") for one in proxy.requests} == {"ice"}
     catalog.close()
@@ -325,7 +280,7 @@ def test_a_token_and_headers_reach_the_server_with_every_request(proxy, tmp_path
 def test_a_name_and_password_reach_the_server(proxy, tmp_path):
     told = {"auth.type": "basic", "auth.basic.username": "u", "auth.basic.password": "p"}
     catalog = open_catalog({"type": "rest", "uri": proxy.url, **told}, tmp_path)
-    export(Place(tmp_path, 1, catalog, ("auth", "by_password")))
+    Place(tmp_path, 1, catalog, ("auth", "by_password")).export()
     assert authorizations(proxy) == {"Basic dTpw"}
     catalog.close()
 
@@ -345,7 +300,7 @@ def test_a_credential_becomes_a_token_and_what_tasks_get_of_it_travels(proxy, tm
     )
     catalog = open_catalog({"type": "rest", "uri": proxy.url, **told}, tmp_path)
     place = Place(tmp_path, 1, catalog, ("auth", "by_credential"))
-    export(place)
+    place.export()
     issued = [one for one in proxy.requests if one.path == "/issue"]
     others = [one for one in proxy.requests if one.path != "/issue"]
     assert {one.headers["authorization"] for one in others} == {"Bearer granted"}

@@ -7,7 +7,8 @@ import pytest
 from iceberg_export.errors import SettingsError
 from iceberg_export.settings import DEFAULTS
 from iceberg_export.typed.registry_client import RegistryClient, RegistryError
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.registry import FakeRegistry
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def registry():
 
 @pytest.fixture
 def client(registry):
-    with served_registry(registry) as url:
+    with served(registry) as url:
         yield lambda **more: make(url, **more)
 
 
@@ -126,7 +127,7 @@ def test_what_is_no_answer_ends_the_run_in_one_sentence(registry, client, status
 
 def test_an_address_that_is_away_is_passed_over(registry):
     registry.register("t", '"int"')
-    with served_registry(registry) as url:
+    with served(registry) as url:
         assert make(f"http://127.0.0.1:1,{url}/").by_id(1).text == '"int"'
 
 

@@ -1,6 +1,5 @@
 """Upkeep: what may go goes, and nothing that anybody needs."""
 
-import os
 import random
 import time
 from pathlib import Path
@@ -12,7 +11,6 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenError, PlanError
-from iceberg_export.runs.job import export_topic
 from iceberg_export.steps import Step
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.run_marks import ALIVE_MS, RunMark, list_files, live_runs
@@ -20,60 +18,26 @@ from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.compact import CLOSED_MS, compact, groups_of
 from iceberg_export.upkeep.compact import Small as SmallFile
 from iceberg_export.upkeep.maintain import delete_orphans, expirable, expire, store_now_ms
-from tests.iceberg_export.direct import TABLE, place
-from tests.iceberg_export.hooks import Answers, Killed, Once
-from tests.iceberg_export.world import HereRunner, some_records
-
-DAY = 86_400_000
-FAR = 1 << 50
+from tests.iceberg_export.kit.hooks import Answers, Killed, Once
+from tests.iceberg_export.kit.place import DAY_MS, FAR, TABLE, age
+from tests.iceberg_export.kit.tasks import Changed
 
 
-@pytest.fixture
-def here():
-    with place() as found:
-        yield found
-
-
-def fill(here, count=5):
-    here.world.commit("orders", {0: [some_records(count)], 1: [some_records(count)]})
-
-
-def export(here, *sets, **how):
-    job = here.job(*sets, **how)
-    return export_topic(job, here.topic(job))
-
-
-def exported(here, times=1, *sets):
-    for _ in range(times):
-        fill(here)
-        export(here, *sets)
-
-
-def age(here, days):
-    """As if all files had been written so long ago."""
-    for path in here.folder.rglob("*"):
-        if path.is_file() and path.parent.name != "runs":
-            told = path.stat().st_mtime - days * 86_400
-            os.utime(path, (told, told))
-
-
-def data_files(here):
-    return {path.name for path in here.folder.rglob("*.parquet")}
-
-
-def live_files(here):
-    return {task.file.file_path.rsplit("/", 1)[1] for task in here.table().scan().plan_files()}
+def aged(here, days):
+    """As if all files but marks had been written so long ago."""
+    files = [one for one in here.folder.rglob("*") if one.is_file() and one.parent.name != "runs"]
+    age(files, days * DAY_MS)
 
 
 def die(here, step=Step.TASKS_DONE):
     """An export that leaves its files behind."""
-    fill(here)
+    here.fill()
     with pytest.raises(Killed):
-        export(here, hook=Once(step, Killed()))
+        here.export(hook=Once(step, Killed()))
 
 
 def snapshot(number, days):
-    return SimpleNamespace(snapshot_id=number, sequence_number=number, timestamp_ms=-days * DAY)
+    return SimpleNamespace(snapshot_id=number, sequence_number=number, timestamp_ms=-days * DAY_MS)
 
 
 def test_the_newest_hundred_the_young_and_the_named_stay():
@@ -84,7 +48,7 @@ def test_the_newest_hundred_the_young_and_the_named_stay():
 
 
 def test_expired_snapshots_take_neither_rows_nor_state(here, monkeypatch):
-    exported(here, 4)
+    here.exported(4)
     state = here.state()
     here.table().delete(EqualTo("kafka_offset", 1))
     monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT_MIN", 1)
@@ -93,12 +57,12 @@ def test_expired_snapshots_take_neither_rows_nor_state(here, monkeypatch):
     assert len(here.table().metadata.snapshots) == 2
     assert here.state() == state
     assert expire(here.job(), TABLE, FAR).snapshots_expired == 0
-    exported(here)
+    here.exported()
     assert here.rows() == [row for row in here.wanted() if row[1] != 1]
 
 
 def test_what_a_tag_names_does_not_expire(here, monkeypatch):
-    exported(here, 4)
+    here.exported(4)
     second = here.table().metadata.snapshots[1].snapshot_id
     here.table().manage_snapshots().create_tag(second, "kept").commit()
     monkeypatch.setattr(maintain, "SNAPSHOTS_KEPT_MIN", 1)
@@ -107,68 +71,68 @@ def test_what_a_tag_names_does_not_expire(here, monkeypatch):
 
 
 def test_files_of_a_run_that_died_go_and_nothing_else_does(here):
-    exported(here, 2)
+    here.exported(2)
     die(here)
-    age(here, 4)
-    assert len(data_files(here)) > len(live_files(here))
-    done = delete_orphans(here.job(), TABLE, 3 * DAY)
+    aged(here, 4)
+    assert len(here.data_files()) > len(here.live_files())
+    done = delete_orphans(here.job(), TABLE, 3 * DAY_MS)
     assert done.files_deleted > 0
-    assert data_files(here) == live_files(here)
-    export(here)
+    assert here.data_files() == here.live_files()
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_a_second_look_finds_nothing_more(here):
-    exported(here)
+    here.exported()
     die(here)
-    age(here, 4)
-    delete_orphans(here.job(), TABLE, 3 * DAY)
+    aged(here, 4)
+    delete_orphans(here.job(), TABLE, 3 * DAY_MS)
     snapshots = len(here.table().metadata.snapshots)
-    assert delete_orphans(here.job(), TABLE, 3 * DAY).files_deleted == 0
+    assert delete_orphans(here.job(), TABLE, 3 * DAY_MS).files_deleted == 0
     assert len(here.table().metadata.snapshots) == snapshots
 
 
 def test_young_files_stay(here):
-    exported(here)
+    here.exported()
     die(here)
-    age(here, 2)
-    before = data_files(here)
-    assert delete_orphans(here.job(), TABLE, 3 * DAY).files_deleted == 0
-    assert data_files(here) == before
+    aged(here, 2)
+    before = here.data_files()
+    assert delete_orphans(here.job(), TABLE, 3 * DAY_MS).files_deleted == 0
+    assert here.data_files() == before
 
 
 def test_old_snapshots_rows_and_other_peoples_files_stay(here):
-    exported(here, 2)
+    here.exported(2)
     first = here.table().metadata.snapshots[1].snapshot_id
     here.table().delete(EqualTo("kafka_offset", 1))
     stranger = here.folder / "warehouse" / "frazil" / "orders" / "notes.txt"
     stranger.write_text("mine")
-    age(here, 9)
-    delete_orphans(here.job(), TABLE, DAY)
+    aged(here, 9)
+    delete_orphans(here.job(), TABLE, DAY_MS)
     assert here.table().scan(snapshot_id=first).to_arrow().num_rows == 10
     assert stranger.exists()
 
 
 def test_a_live_run_keeps_its_files_however_old_they_are(here):
-    exported(here)
-    fill(here)
+    here.exported()
+    here.fill()
 
     def upkeep():
-        age(here, 9)
-        assert delete_orphans(here.job(), TABLE, DAY).files_deleted == 0
+        aged(here, 9)
+        assert delete_orphans(here.job(), TABLE, DAY_MS).files_deleted == 0
 
-    export(here, hook=Once(Step.TASKS_DONE, upkeep))
+    here.export(hook=Once(Step.TASKS_DONE, upkeep))
     assert here.rows() == here.wanted()
 
 
 def test_with_a_live_run_only_what_is_proven_goes(here):
-    exported(here)
+    here.exported()
     die(here)
-    age(here, 9)
+    aged(here, 9)
     with RunMark(here.table(), "somebody"):
         # The table moved on after those files were written, so nobody can commit them any more.
-        exported(here)
-        done = delete_orphans(here.job(), TABLE, DAY)
+        here.exported()
+        done = delete_orphans(here.job(), TABLE, DAY_MS)
         assert (done.files_deleted > 0, done.orphans_left) == (True, 0)
         die(here)
         done = delete_orphans(here.job(), TABLE, -1)
@@ -179,24 +143,23 @@ def test_with_a_live_run_only_what_is_proven_goes(here):
 @pytest.mark.parametrize("step", [Step.TASKS_DONE, Step.CHECKED, Step.COMMIT_WRITTEN])
 def test_a_run_that_slept_until_its_mark_was_old_is_refused(here, step):
     """Its files are gone by then: were its commit taken, the table could not be read."""
-    exported(here)
-    fill(here)
+    here.exported()
+    here.fill()
 
     def slept():
-        for path in here.folder.rglob("runs/*"):
-            path.unlink()
-        age(here, 9)
-        assert delete_orphans(here.job(), TABLE, DAY).files_deleted > 0
+        here.lose_marks()
+        aged(here, 9)
+        assert delete_orphans(here.job(), TABLE, DAY_MS).files_deleted > 0
 
     with pytest.raises(FencedError):
-        export(here, hook=Once(step, slept))
-    export(here)
+        here.export(hook=Once(step, slept))
+    here.export()
     assert here.rows() == here.wanted()
 
 
 def test_other_spellings_of_a_location_are_the_same_file(here):
     """Spark writes file:/x where others write file:///x: no live file may look like an orphan."""
-    exported(here)
+    here.exported()
     table = here.table()
     named = maintain.reachable(table)
     for file in list_files(table):
@@ -206,13 +169,13 @@ def test_other_spellings_of_a_location_are_the_same_file(here):
 
 
 def test_marks_of_ended_runs_are_gone(here):
-    exported(here, 2)
+    here.exported(2)
     store_now_ms(here.job(), TABLE)
     assert list(here.folder.rglob("runs/*")) == []
 
 
 def test_a_mark_is_written_again_while_its_run_lasts(here):
-    exported(here)
+    here.exported()
     with RunMark(here.table(), "slow", renew_s=0.001) as marker:
         path = Path(marker.location.removeprefix("file://"))
         path.unlink()
@@ -222,7 +185,7 @@ def test_a_mark_is_written_again_while_its_run_lasts(here):
 
 
 def test_a_mark_that_was_not_renewed_is_of_no_live_run(here):
-    exported(here)
+    here.exported()
     with RunMark(here.table(), "asleep"):
         files = list_files(here.table())
         (mark,) = [file for file in files if file.location.endswith("/runs/asleep")]
@@ -232,31 +195,31 @@ def test_a_mark_that_was_not_renewed_is_of_no_live_run(here):
 
 @pytest.mark.parametrize("by", ["none", "day", "hour"])
 def test_small_files_are_joined_with_the_same_rows(here, by):
-    exported(here, 4, f"table.partition.by={by}")
+    here.exported(4, f"table.partition.by={by}")
     rows, state = here.rows(), here.state()
     done = compact(here.job(), TABLE, FAR)
     assert (done.files_before, done.files_after, done.rows) == (4, 1, 40)
     assert here.rows() == rows == here.wanted()
     assert here.state() == state
-    exported(here)
+    here.exported()
     assert here.rows() == here.wanted()
 
 
 def test_deleted_rows_stay_deleted_when_files_are_joined(here):
-    exported(here, 3)
+    here.exported(3)
     here.table().delete(EqualTo("kafka_offset", 7))
     compact(here.job(), TABLE, FAR)
     assert here.rows() == [row for row in here.wanted() if row[1] != 7]
 
 
 def test_files_of_the_last_day_are_left_alone(here):
-    exported(here, 3)
+    here.exported(3)
     now = here.table().current_snapshot().timestamp_ms
     assert compact(here.job(), TABLE, now + CLOSED_MS - 10_000).files_before == 0
 
 
 def test_joined_files_are_not_joined_again(here):
-    exported(here, 3)
+    here.exported(3)
     compact(here.job(), TABLE, FAR)
     assert compact(here.job(), TABLE, FAR).files_before == 0
 
@@ -279,33 +242,32 @@ def test_groups_are_of_one_table_partition_in_order_and_no_larger_than_a_file():
 
 @pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_an_export_meanwhile_does_not_hinder_the_joining(here, step):
-    exported(here, 3)
-    fill(here)
-    compact(here.job(hook=Once(step, lambda: export(here))), TABLE, FAR)
+    here.exported(3)
+    here.fill()
+    compact(here.job(hook=Once(step, here.export)), TABLE, FAR)
     assert here.rows() == here.wanted()
-    assert len(live_files(here)) == 2
+    assert len(here.live_files()) == 2
 
 
 @pytest.mark.parametrize("step", [Step.COMMIT_LOADED, Step.COMMIT_WRITTEN])
 def test_a_delete_meanwhile_stops_the_joining_and_no_file_is_left(here, step):
-    exported(here, 3)
+    here.exported(3)
     here.table().delete(EqualTo("kafka_offset", 2))
     hook = Once(step, lambda: here.table().delete(EqualTo("kafka_offset", 7)))
-    before = data_files(here)
+    before = here.data_files()
     with pytest.raises(OvertakenError):
         compact(here.job(hook=hook), TABLE, FAR)
     assert here.rows() == [row for row in here.wanted() if row[1] not in {2, 7}]
-    assert {name for name in data_files(here) - before if "compact" in name} == set()
+    assert not [path for path in here.data_files() - before if "compact" in path.name]
 
 
 def test_a_joining_that_slept_while_orphans_were_deleted_is_refused(here):
-    exported(here, 3)
+    here.exported(3)
 
     def slept():
-        for path in here.folder.rglob("runs/*"):
-            path.unlink()
-        age(here, 9)
-        assert delete_orphans(here.job(), TABLE, DAY).files_deleted > 0
+        here.lose_marks()
+        aged(here, 9)
+        assert delete_orphans(here.job(), TABLE, DAY_MS).files_deleted > 0
 
     with pytest.raises(OvertakenError):
         compact(here.job(hook=Once(Step.COMMIT_WRITTEN, slept)), TABLE, FAR)
@@ -314,15 +276,14 @@ def test_a_joining_that_slept_while_orphans_were_deleted_is_refused(here):
 
 def test_a_joining_that_slept_while_another_run_was_alive_finds_its_files(here):
     """Exports only append, so nothing refuses its commit."""
-    exported(here, 3)
+    here.exported(3)
 
     def slept():
-        for path in here.folder.rglob("runs/*"):
-            path.unlink()
-        age(here, 9)
-        exported(here)
+        here.lose_marks()
+        aged(here, 9)
+        here.exported()
         with RunMark(here.table(), "somebody"):
-            done = delete_orphans(here.job(), TABLE, DAY)
+            done = delete_orphans(here.job(), TABLE, DAY_MS)
         assert (done.files_deleted, done.orphans_left) == (0, 1)
 
     done = compact(here.job(hook=Once(Step.COMMIT_LOADED, slept)), TABLE, FAR)
@@ -330,30 +291,26 @@ def test_a_joining_that_slept_while_another_run_was_alive_finds_its_files(here):
     assert here.rows() == here.wanted()
 
 
-class LosingRunner(HereRunner):
-    """Tells of a row less than it has read."""
-
-    def run(self, *arguments, **options):
-        return [
-            one._replace(rows_read=one.rows_read - 1) for one in super().run(*arguments, **options)
-        ]
+def losing(results):
+    """They tell of a row less than they have read."""
+    return [one._replace(rows_read=one.rows_read - 1) for one in results]
 
 
 def test_a_joining_that_would_lose_a_row_is_not_committed(here):
-    exported(here, 3)
+    here.exported(3)
     with pytest.raises(PlanError, match="is as it was"):
-        compact(here.job(runner=LosingRunner()), TABLE, FAR)
+        compact(here.job(runner=Changed(losing)), TABLE, FAR)
     assert here.rows() == here.wanted()
 
 
 def test_files_of_a_joining_without_an_answer_stay_though_its_snapshot_is_not_shown(here):
     """Nessie shows the newest snapshot alone: an export that came next hides the joining's."""
-    exported(here, 3)
+    here.exported(3)
     lost = CommitStateUnknownException("the answer is lost")
 
     def others(_seconds):
-        fill(here)
-        export(here)
+        here.fill()
+        here.export()
         table = here.table()
         keep = {table.current_snapshot().snapshot_id}
         ids = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in keep]

@@ -2,35 +2,31 @@
 task that Spark runs. Whole Spark jobs are killed by `python -m tests.iceberg_export.kills --mode
 upsert`.
 
-Drivers are forked from a process that has imported everything, so that each takes a fraction of a
-second; what a random kill meets is left to chance, and what must hold does not depend on it.
+What a random kill meets is left to chance, and what must hold does not depend on it.
 """
 
-import multiprocessing
 import os
 import random
 import signal
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 from iceberg_export.runs.job import export_topic
-from iceberg_export.steps import Step
 from iceberg_export.table.catalog import find_table
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans
 from iceberg_export.verify.upsert import verify_upsert
 from protocol.records import Record
-from tests.iceberg_export.hooks import Once
-from tests.iceberg_export.strangers import scatter
-from tests.iceberg_export.world import World, make_job, served
+from tests.iceberg_export.kit.drivers import die, kills
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.place import FAR
+from tests.iceberg_export.kit.strangers import scatter
+from tests.iceberg_export.kit.world import World, make_job
 
-KILLS = [(step, 1) for step in Step] + [(step, 2) for step in list(Step)[-4:]]
-"""Steps, and at which passing: a run makes two commits here."""
+KILLS = kills(again=4)
 RANDOM_KILLS = 6
 TABLE = ("frazil", "users")
-FAR = 1 << 50
 
 pytestmark = pytest.mark.integration
 
@@ -84,59 +80,22 @@ def proven(job, world):
     assert (verdict.problems, verdict.records) == ((), len(wanted(world)))
 
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def drive(address, data, run_id, step, nth, commit_bytes=1):
-    """A whole driver: its own catalog connection, agents over HTTP; dies at that step."""
-    sets = (f"commit.bytes.max={commit_bytes}",)
-    job = make_job(World(data / "nowhere"), address, data, run_id, sets)
-    (topic,) = job.client.topics().topics
-    export_topic(job._replace(hook=Once(step, die, nth)), topic)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.iceberg_export.upsert.test_kills"])
-    yield context
-    # It would stay until this process ends.
-    forkserver._forkserver._stop()
-
-
-def run(processes, *arguments, kill_after_s=None):
-    """The exit code of a driver: minus the signal that ended it."""
-    process = processes.Process(target=drive, args=arguments)
-    process.start()
-    if kill_after_s is not None:
-        process.join(kill_after_s)
-        process.kill()
-    process.join(600)
-    assert process.exitcode is not None
-    return process.exitcode
-
-
 def test_drivers_killed_at_every_step_and_at_any_time_leave_an_exact_table(
-    world, tmp_path, processes
+    world, tmp_path, drivers
 ):
     rng = random.Random(11)
     data = tmp_path / "data"
     with served(world) as address:
-        for number, (step, nth) in enumerate(KILLS):
+        for number, at in enumerate(KILLS):
             produce(world, rng)
-            code = run(processes, address, data, f"step{number}", step, nth)
+            code = drivers.run(address, data, f"step{number}", at)
             assert code == -signal.SIGKILL
         for number in range(RANDOM_KILLS):
             produce(world, rng)
             after_s = rng.uniform(0.0, 1.0)
-            run(
-                processes,
-                *(address, data, f"time{number}", Step.INIT_LOADED, 99),
-                kill_after_s=after_s,
-            )
-        assert run(processes, address, data, "last", Step.INIT_LOADED, 99, 1 << 30) == 0
-        job = make_job(world, address, data, "verify")
+            drivers.run(address, data, f"time{number}", kill_after_s=after_s)
+        assert drivers.run(address, data, "last", commit_bytes=1 << 30) == 0
+        job = make_job(address, data, "verify")
         proven(job, world)
         # What they left is kept while their marks are young, and gone an hour later.
         folder = data / "warehouse" / "frazil" / "users"
@@ -191,10 +150,10 @@ def test_tasks_that_spark_loses_are_done_again_in_exports_and_in_compaction(task
     with served(world) as address:
         for number in range(2):
             produce(world, rng, 60)
-            job = make_job(world, address, tmp_path / "data", f"r{number}", runner=runner)
+            job = make_job(address, tmp_path / "data", f"r{number}", runner=runner)
             (topic,) = job.client.topics().topics
             export_topic(job, topic)
-            proven(make_job(world, address, tmp_path / "data", "see", runner=None), world)
+            proven(make_job(address, tmp_path / "data", "see", runner=None), world)
         assert runner.count > 4
         scatter(find_table(job.catalog, TABLE))
         done = compact(job, TABLE, FAR + CLOSED_MS)

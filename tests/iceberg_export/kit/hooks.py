@@ -12,7 +12,7 @@ class Killed(BaseException):
 class Once:
     """At the n-th passing of `step`: call `act`, or raise it. Later passings are quiet."""
 
-    def __init__(self, step: Step, act: Callable[[], None] | BaseException, nth: int = 1):
+    def __init__(self, step: Step, act: Callable[[], object] | BaseException, nth: int = 1) -> None:
         self.step = step
         self.act = act
         self.left = nth
@@ -31,13 +31,16 @@ class Once:
             self.act()
 
 
+Outcome = Callable[[], object] | Exception | tuple[str, Exception] | None
+
+
 class Answers:
     """What the catalog does with one commit after the other: takes it (None), an error before it
     takes effect, ("after", error) when the answer is lost, or a function to call just before."""
 
-    def __init__(self, *outcomes):
+    def __init__(self, *outcomes: Outcome) -> None:
         self.queue = list(outcomes)
-        self.lost = None
+        self.lost: Exception | None = None
 
     def __call__(self, step: Step) -> None:
         if step is Step.COMMIT_ANSWERED and self.lost is not None:

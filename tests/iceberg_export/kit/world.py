@@ -7,12 +7,9 @@ turn its answers into errors through `World.refuse`.
 import copy
 import json
 import random
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from iceberg_export.plan.agent_client import AgentClient
@@ -20,9 +17,12 @@ from iceberg_export.runs.job import Job
 from iceberg_export.settings import parse
 from iceberg_export.table.catalog import open_catalog
 from iceberg_export.table.commit import Pause
+from iceberg_export.tasks.run_splits import TaskRunner
 from protocol.records import TRANSACTIONAL, Record, build_batch, empty_batch, patch
 from protocol.types import Incarnation
 from storage.formats.spans import ObjectId, ObjectKind
+from tests.iceberg_export.kit.http import Asked
+from tests.iceberg_export.kit.tasks import HereRunner
 
 TOPIC_ID = f"{1:016x}{1:016x}"
 NO_PAUSE = Pause(lambda _seconds: None, random.Random(7))
@@ -38,15 +38,17 @@ class InTransaction(NamedTuple):
 class Log:
     """One partition: its spans and, to compare with, its committed records."""
 
-    def __init__(self):
-        self.spans = []
-        self.records = []
+    def __init__(self) -> None:
+        self.spans: list[list[Any]] = []
+        """As agents tell them: key, start, length, base offset, offsets, newest timestamp."""
+        self.records: list[Record] = []
         self.log_start = 0
         self.compacted = False
         self.end = 0
-        self.markers = []
-        self.aborted = []
-        self.open = {}
+        self.markers: list[int] = []
+        self.aborted: list[list[int]] = []
+        """(producer, first offset, marker's offset)."""
+        self.open: dict[int, list[Record]] = {}
         """By producer: the records of its open transaction, with their offsets."""
 
     @property
@@ -63,7 +65,7 @@ class Log:
 class World:
     """Topics with their chunks. `commit` writes one chunk of several partitions."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cluster_id = "cluster-a"
         self.topics: dict[str, tuple[str, list[Log]]] = {}
@@ -76,7 +78,7 @@ class World:
         self.rows_max: int | None = None
         """Spans in one answer about a partition; for logs without transactions."""
         self.pins: dict[str, int] = {}
-        self.refuse: Callable[[str], tuple[int, str] | None] = lambda _path: None
+        self.refuse: Callable[[str], tuple[int, Any] | None] = lambda _path: None
         self.requests: list[str] = []
         self.store_url = f"file://{folder}"
 
@@ -87,8 +89,9 @@ class World:
         self,
         topic: str,
         batches: dict[int, Sequence[Sequence[Record] | bytes | InTransaction]],
-        **how,
-    ):
+        *,
+        codec: int = 0,
+    ) -> Path:
         """One chunk: for each partition its batches (records, or bytes made by hand)."""
         chunk = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number)
         self.chunk_number += 1
@@ -101,10 +104,12 @@ class World:
                 kept = log.records
                 if isinstance(part, InTransaction):
                     kept = log.open.setdefault(part.producer_id, [])
-                    batch = bytearray(_transactional(part, **how))
+                    batch = bytearray(_transactional(part, codec))
                     part = part.records  # noqa: PLW2901
                 else:
-                    batch = bytearray(part if isinstance(part, bytes) else build_batch(part, **how))
+                    batch = bytearray(
+                        part if isinstance(part, bytes) else build_batch(part, codec=codec)
+                    )
                 patch(batch, 0, 0)
                 count = int.from_bytes(batch[23:27], "big") + 1
                 if not isinstance(part, bytes):
@@ -113,9 +118,12 @@ class World:
                 log.end += count
                 data += batch
             log.spans.append([chunk.key, start, len(data) - start, base, log.end - base, -1])
-        path = self.folder / chunk.key
+        return self._write(chunk, bytes(data) + b"index")
+
+    def _write(self, object_id: ObjectId, data: bytes) -> Path:
+        path = self.folder / object_id.key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(data) + b"index")
+        path.write_bytes(data)
         return path
 
     def end(self, topic: str, partition: int, producer_id: int, *, commit: bool) -> None:
@@ -129,34 +137,36 @@ class World:
             log.aborted.append([producer_id, records[0].offset, log.end])
         log.end += 1
 
-    def backup(self) -> dict:
+    def backup(self) -> dict[str, Any]:
         """A copy of the log as it is, for `put_back`. Objects are not in it."""
         return copy.deepcopy({"topics": self.topics, "position": self.position})
 
-    def put_back(self, backup: dict) -> None:
+    def put_back(self, backup: dict[str, Any]) -> None:
         """The log is what it was. New chunks have other names than all before them."""
         vars(self).update(copy.deepcopy(backup))
 
-    def compact(self, topic: str, partition: int, keep: set[int]) -> None:
-        """Move all into a segment, one batch for each record that stays."""
+    def compact(self, topic: str, partition: int, keep: set[int], spans: int | None = None) -> None:
+        """Moves all, or the first `spans`, into a segment, one batch for each record that stays."""
         log = self.topics[topic][1][partition]
-        assert not log.open
-        assert not log.markers
-        log.records = [record for record in log.records if record.offset in keep]
-        data = bytearray(b"FRZL-head")
-        for record in log.records:
-            data += build_batch([record], base_offset=record.offset)
-        if log.end - 1 not in keep:
-            data += empty_batch(log.end - 1)
-        key = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number, ObjectKind.SEGMENT).key
+        whole = log.spans if spans is None else log.spans[:spans]
+        first, end = (0 if spans is None else whole[0][3]), whole[-1][3] + whole[-1][4]
+        open_from = (records[0].offset for records in log.open.values())
+        assert not any(at < end for at in (*log.markers, *open_from))
+        below = [one for one in log.records if one.offset < end]
+        log.records = [one for one in log.records if one.offset >= end or one.offset in keep]
+        data = b"FRZL-head"
+        for record in below:
+            if record.offset in keep:
+                data += build_batch([record], base_offset=record.offset)
+        if end - 1 not in keep:
+            data += empty_batch(end - 1)
+        segment = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number, ObjectKind.SEGMENT)
         self.chunk_number += 1
-        path = self.folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        log.spans = [[key, 9, len(data) - 9, 0, log.end, -1]]
+        self._write(segment, data)
+        log.spans[: len(whole)] = [[segment.key, 9, len(data) - 9, first, end - first, -1]]
         log.compacted = True
 
-    def plan(self, topic: str, only: int | None = None, start: int = 0) -> dict:
+    def plan(self, topic: str, only: int | None = None, start: int = 0) -> dict[str, Any]:
         topic_id, logs = self.topics[topic]
         partitions = []
         for number, log in enumerate(logs):
@@ -197,7 +207,7 @@ class World:
         found = self.configs.get(topic, {})
         return {f"frazil.iceberg.{name}": value for name, value in found.items()}
 
-    def all_topics(self) -> dict:
+    def all_topics(self) -> dict[str, Any]:
         topics = [
             {
                 "name": name,
@@ -210,7 +220,12 @@ class World:
         ]
         return {"cluster_id": self.cluster_id, "topics": topics}
 
-    def answer(self, method: str, path: str, body: dict) -> tuple[int, dict]:
+    def respond(self, asked: Asked) -> tuple[int, Any]:
+        self.requests.append(f"{asked.method} {asked.path}")
+        body = json.loads(asked.body) if asked.body else {}
+        return self.refuse(asked.path) or self.answer(asked.method, asked.path, body)
+
+    def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         url = urlsplit(path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path == "/export/topics":
@@ -242,82 +257,36 @@ class World:
         return 404, {"error": "no such page"}
 
 
-def _transactional(part: InTransaction, **how) -> bytes:
+def _transactional(part: InTransaction, codec: int) -> bytes:
     return build_batch(
         part.records,
         attributes=TRANSACTIONAL,
         producer_id=part.producer_id,
         producer_epoch=0,
         base_sequence=0,
-        **how,
+        codec=codec,
     )
 
 
-@contextmanager
-def served(world: World):
-    """The world's admin endpoint on a free port of the loopback; yields its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            world.requests.append(f"{self.command} {self.path}")
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else {}
-            refused = world.refuse(self.path)
-            if refused:
-                status, text = refused
-                answer = text.encode()
-            else:
-                status, found = world.answer(self.command, self.path, body)
-                answer = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        do_POST = do_DELETE = do_GET
-
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-class HereRunner:
-    """Runs tasks in this process, in order; a stand-in for Spark."""
-
-    parallelism = 2
-
-    def __init__(self):
-        self.ran = 0
-
-    def run(self, task, payloads, *, sizes, title):
-        assert len(sizes) == len(payloads)
-        results = []
-        for payload in payloads:
-            results.append(task(payload, self.ran))
-            self.ran += 1
-        return results
-
-
-def make_job(world: World, address: str, data: Path, run_id: str = "r1", sets=(), runner=None):
-    """A job over that world, with the embedded catalog under `data`."""
+def make_job(
+    address: str,
+    data: Path,
+    run_id: str = "r1",
+    sets: Iterable[str] = (),
+    runner: TaskRunner | None = None,
+) -> Job:
+    """A job that asks this agent, a real one or a world's, with the embedded catalog under `data`
+    unless `sets` say otherwise."""
     settings = parse(data=data, config=None, assignments=[f"agent={address}", *sets])
-    runner = runner or HereRunner()
+    client = AgentClient(settings.agents, timeout_ms=60_000, sleep=lambda _seconds: None)
+    given = runner or HereRunner()
     return Job(
         settings=settings,
-        client=AgentClient(settings.agents, timeout_ms=5000, sleep=lambda _seconds: None),
+        client=client,
         catalog=open_catalog(settings.catalog, settings.data),
-        cluster_id=world.cluster_id,
+        cluster_id=client.topics().cluster_id,
         run_id=run_id,
-        runner=lambda: runner,
+        runner=lambda: given,
         pause=NO_PAUSE,
     )
 
