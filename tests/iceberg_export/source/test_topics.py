@@ -15,12 +15,14 @@ from iceberg_export.source.streaming import Stream
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE
 from iceberg_export.source.topics import TopicDecoding, topic_columns
 from iceberg_export.table import schema
+from iceberg_export.typed import registry_client
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
 from protocol.records import Record
-from tests.iceberg_export.fake_registry import FakeRegistry, served_registry
+from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.registry import FakeRegistry
+from tests.iceberg_export.kit.world import World, make_job
 from tests.iceberg_export.source.test_queries import NOW, avro_orders, client, options
-from tests.iceberg_export.world import World, make_job, served
 
 PROTO = 'syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }'
 
@@ -62,14 +64,14 @@ def here(tmp_path):
     world, registry = World(tmp_path / "store"), FakeRegistry()
     world.create("orders", 1)
     world.configs["orders"] = {"value.mode": "avro"}
-    with served(world) as address, served_registry(registry) as url:
+    with served(world) as address, served(registry) as url:
         yield Here(world, registry, address, url)
 
 
 @contextmanager
 def exported(here, tmp_path):
     sets = (f"schema.registry.url={here.url}",)
-    job = make_job(here.world, here.address, tmp_path / "data", sets=sets)
+    job = make_job(here.address, tmp_path / "data", sets=sets)
     export_topic(job, *job.client.topics().topics)
     yield job.catalog.load_table(("frazil", "orders"))
     job.catalog.engine.dispose()
@@ -98,7 +100,8 @@ def test_keys_and_values_may_be_read_as_they_are(here):
     assert here.told() is None
 
 
-def test_the_registry_that_does_not_answer_is_told_with_a_way_round_it(here):
+def test_the_registry_that_does_not_answer_is_told_with_a_way_round_it(here, monkeypatch):
+    monkeypatch.setattr(registry_client, "PAUSE_S", 0)
     here.registry.refuse = lambda _path: (500, {"error_code": 500, "message": "ill"})
     with pytest.raises(RegistryError, match=r"ill.*typed=false reads keys and values as they are"):
         here.told(**{"schema.registry.timeout.ms": "1000"})
