@@ -9,9 +9,8 @@ import pytest
 
 from tests.iceberg_export.readers import TRINO, Engine, Rows
 from tests.iceberg_export.test_readers import (
-    check,
-    check_all,
-    check_typed,
+    HISTORIES,
+    check_history,
     nested,
     newest,
     typed,
@@ -39,17 +38,6 @@ def trino(tmp_path_factory):
     server.stop()
 
 
-def test_trino_reads_the_committed_records(trino, written):
-    check(trino, written)
-
-
-def test_trino_reads_columns_that_grew_and_widened(trino, typed):
-    check_typed(trino, typed)
-
-
-def test_trino_reads_nested_columns_and_dead_letters(trino, nested):
-    check_all(trino, nested)
-
-
-def test_trino_reads_the_newest_record_of_each_key(trino, newest):
-    check_all(trino, newest)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_trino_reads_what_was_written(trino, history, request):
+    check_history(trino, history, request)

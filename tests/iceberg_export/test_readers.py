@@ -158,33 +158,20 @@ def check_all(engine: Engine, questions: list[Question]) -> None:
         assert engine.ask(question.metadata, question.said(engine.dialect)) == question.rows
 
 
-def test_each_engine_reads_the_committed_records(engine, written):
-    check(engine, written)
+HISTORIES = {"written": check, "typed": check_typed, "nested": check_all, "newest": check_all}
+"""What befell the table: many commits and others, schemas that grew, nested columns and dead letters,
+mode upsert."""
 
 
-def test_each_engine_reads_columns_that_grew_and_widened(engine, typed):
-    check_typed(engine, typed)
+def check_history(engine: Engine, history: str, request: pytest.FixtureRequest) -> None:
+    HISTORIES[history](engine, request.getfixturevalue(history))
 
 
-def test_each_engine_reads_nested_columns_and_dead_letters(engine, nested):
-    check_all(engine, nested)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_each_engine_reads_what_was_written(engine, history, request):
+    check_history(engine, history, request)
 
 
-def test_each_engine_reads_the_newest_record_of_each_key(engine, newest):
-    check_all(engine, newest)
-
-
-def test_spark_sql_reads_the_committed_records(spark, written):
-    check(spark, written)
-
-
-def test_spark_sql_reads_columns_that_grew_and_widened(spark, typed):
-    check_typed(spark, typed)
-
-
-def test_spark_sql_reads_nested_columns_and_dead_letters(spark, nested):
-    check_all(spark, nested)
-
-
-def test_spark_sql_reads_the_newest_record_of_each_key(spark, newest):
-    check_all(spark, newest)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_spark_sql_reads_what_was_written(spark, history, request):
+    check_history(spark, history, request)

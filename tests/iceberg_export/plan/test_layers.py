@@ -6,7 +6,6 @@ deleted; a plan made before a job and read after it must be as good as a new one
 
 import json
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,6 @@ from iceberg_export.plan.splits import (
 )
 from iceberg_export.records.decode import Tally
 from iceberg_export.records.rows import ROW_SCHEMA, span_rows
-from iceberg_export.runs.job import export_topic
 from iceberg_export.runs.status import topic_status
 from iceberg_export.typed.typed_rows import RowTyping
 from iceberg_export.verify.proof import (
@@ -35,12 +33,11 @@ from iceberg_export.verify.proof import (
     _in_holes,
     _reference_rows,
     sum_chunks,
-    verify_topic,
 )
 from protocol.records import Record, build_batch, empty_batch
 from tests.broker.fetch.layers import LayeredLog, play, steps
-from tests.iceberg_export.kit.http import served
-from tests.iceberg_export.kit.world import World, make_job, some_records
+from tests.iceberg_export.kit.place import place
+from tests.iceberg_export.kit.world import some_records
 from tests.iceberg_export.plan.test_transactions import rows_of
 
 
@@ -273,59 +270,47 @@ def test_rows_that_compaction_removed_are_told_from_rows_that_should_not_be(tmp_
     assert gone == [one for one in range(102, 130) if one not in {105, 108, 120}]
 
 
-def test_what_agents_tell_in_pieces_is_exported_whole(tmp_path):
-    world = World(tmp_path / "store")
-    world.create("orders", 2)
+def test_what_agents_tell_in_pieces_is_exported_whole(here):
+    world = here.world
     for number in range(7):
         world.commit("orders", {0: [some_records(2, number)], 1: [some_records(1, number)]})
     world.rows_max = 2
-    with served(world) as address, closing_job(world, address, tmp_path) as job:
-        (topic,) = job.client.topics().topics
-        assert export_topic(job, topic).rows == 21
-        asked = [one for one in world.requests if one.startswith("GET /export/plan")]
-        assert len(asked) == 1 + 3 + 3
-        (status,) = {row.lag for row in topic_status(job, topic).partitions}
-        assert status == 0
-        assert verify_topic(job, topic).records == 21
+    assert here.export().rows == 21
+    asked = [one for one in world.requests if one.startswith("GET /export/plan")]
+    assert len(asked) == 1 + 3 + 3
+    job = here.job()
+    assert {row.lag for row in topic_status(job, here.topic(job)).partitions} == {0}
+    assert here.verify().records == 21
 
 
-def test_only_as_much_of_a_plan_is_asked_for_as_a_commit_takes(tmp_path):
-    world = World(tmp_path / "store")
-    world.create("orders", 1)
+@pytest.fixture
+def alone():
+    with place(1) as found:
+        yield found
+
+
+def test_only_as_much_of_a_plan_is_asked_for_as_a_commit_takes(alone):
     for number in range(8):
-        world.commit("orders", {0: [some_records(2, number)]})
-    world.rows_max = 2
-    sets = ("commit.bytes.max=1",)
-    with served(world) as address, closing_job(world, address, tmp_path, *sets) as job:
-        (topic,) = job.client.topics().topics
-        plan = job.client.plan(topic, {}, bytes_enough=1)
-        assert (plan.partitions[0].end, plan.partitions[0].stable) == (4, 16)
-        report = export_topic(job, topic)
-        assert (report.rows, report.commits) == (16, 8)
+        alone.world.commit("orders", {0: [some_records(2, number)]})
+    alone.world.rows_max = 2
+    job = alone.job()
+    plan = job.client.plan(alone.topic(job), {}, bytes_enough=1)
+    assert (plan.partitions[0].end, plan.partitions[0].stable) == (4, 16)
+    report = alone.export("commit.bytes.max=1")
+    assert (report.rows, report.commits) == (16, 8)
 
 
-def test_a_compacted_log_is_verified_for_what_it_still_has(tmp_path):
-    world = World(tmp_path / "store")
-    world.create("orders", 1)
-    world.commit("orders", {0: [some_records(20)]})
-    with served(world) as address, closing_job(world, address, tmp_path) as job:
-        (topic,) = job.client.topics().topics
-        export_topic(job, topic)
-        world.compact("orders", 0, {3, 4, 11})
-        verdict = verify_topic(job, topic)
-        assert (verdict.records, verdict.older, verdict.problems) == (3, 17, ())
-        # A table that lacks what the log still has is found out.
-        log = world.topics["orders"][1][0]
-        log.records[1] = log.records[1]._replace(value=b"another")
-        world.compact("orders", 0, {3, 4, 11})
-        assert len(verify_topic(job, topic).problems) == 1
-        # Without compaction nothing may be missing from the log.
-        log.compacted = False
-        assert len(verify_topic(job, topic).problems) == 1
-
-
-@contextmanager
-def closing_job(world, address, folder, *sets):
-    job = make_job(address, folder / "data", sets=sets)
-    yield job
-    job.catalog.engine.dispose()
+def test_a_compacted_log_is_verified_for_what_it_still_has(alone):
+    alone.fill(20)
+    alone.export()
+    alone.world.compact("orders", 0, {3, 4, 11})
+    verdict = alone.verify()
+    assert (verdict.records, verdict.older, verdict.problems) == (3, 17, ())
+    # A table that lacks what the log still has is found out.
+    log = alone.log()
+    log.records[1] = log.records[1]._replace(value=b"another")
+    alone.world.compact("orders", 0, {3, 4, 11})
+    assert len(alone.verify().problems) == 1
+    # Without compaction nothing may be missing from the log.
+    log.compacted = False
+    assert len(alone.verify().problems) == 1

@@ -68,6 +68,12 @@ def world(tmp_path):
     return found
 
 
+@pytest.fixture
+def address(world):
+    with served(world) as found:
+        yield found
+
+
 @contextmanager
 def exported(world, tmp_path, *sets):
     """The world, served; what it holds now is in table frazil.orders."""
@@ -192,9 +198,8 @@ def test_filters_make_the_box_smaller():
 # Topics.
 
 
-def test_a_topic_is_read_whole_with_one_request(world):
-    with served(world) as address:
-        found = read_topic(address)
+def test_a_topic_is_read_whole_with_one_request(world, address):
+    found = read_topic(address)
     assert found == [(p, offset) for p in range(2) for offset in range(60)]
     assert world.requests == ["POST /export/plan"]
 
@@ -210,36 +215,32 @@ def test_rows_are_those_that_the_exporter_writes(world, tmp_path):
         assert ours.to_pylist() == table.sort_by(order).to_pylist()
 
 
-def test_a_plan_in_many_pieces_is_read_whole(world):
+def test_a_plan_in_many_pieces_is_read_whole(world, address):
     world.rows_max = 1
-    with served(world) as address:
-        assert len(read_topic(address)) == 120
+    assert len(read_topic(address)) == 120
 
 
-def test_open_and_aborted_transactions_are_not_read(world):
+def test_open_and_aborted_transactions_are_not_read(world, address):
     for producer, commit in ((1, True), (2, False)):
         world.commit("orders", {0: [InTransaction(producer, some_records(5))]})
         world.end("orders", 0, producer, commit=commit)
     world.commit("orders", {0: [InTransaction(3, some_records(5))]})
-    with served(world) as address:
-        found = read_topic(address)
+    found = read_topic(address)
     assert [offset for p, offset in found if p == 0] == [*range(65)]
 
 
-def test_offsets_of_the_options_begin_and_end_a_read(world):
-    with served(world) as address:
-        found = read_topic(
-            address, startingOffsets='{"0": 15, "1": -1}', endingOffsets='{"0": 25, "1": -1}'
-        )
+def test_offsets_of_the_options_begin_and_end_a_read(address):
+    found = read_topic(
+        address, startingOffsets='{"0": 15, "1": -1}', endingOffsets='{"0": 25, "1": -1}'
+    )
     assert found == [(0, offset) for offset in range(15, 25)]
 
 
-def test_only_what_lies_in_the_box_is_planned(world):
+def test_only_what_lies_in_the_box_is_planned(address):
     query_range = QueryRange(partitions=frozenset({1}), offset_from=21, offset_to=23)
-    with served(world) as address:
-        assert read_topic(address, query_range) == [(1, 21), (1, 22)]
-        assert read_topic(address, query_range._replace(partitions=frozenset({9}))) == []
-        assert read_topic(address, query_range._replace(offset_from=1 << 62)) == []
+    assert read_topic(address, query_range) == [(1, 21), (1, 22)]
+    assert read_topic(address, query_range._replace(partitions=frozenset({9}))) == []
+    assert read_topic(address, query_range._replace(offset_from=1 << 62)) == []
 
 
 @pytest.mark.parametrize("kind", ["segments", "chunks"])
@@ -251,67 +252,62 @@ def test_of_what_is_older_than_wanted_only_segments_are_believed(kind: str) -> N
     assert not _too_old(span._replace(timestamp_max=-1), QueryRange(micros_from=NOW * 2000))
 
 
-def test_records_are_found_by_their_time_whatever_their_chunk_says(world):
+def test_records_are_found_by_their_time_whatever_their_chunk_says(world, address):
     for log in world.topics["orders"][1]:
         for span in log.spans:
             span[5] = NOW - 1000
-    with served(world) as address:
-        found = options(address, topic="orders", timestampFrom=str(NOW + 1000))
-        tasks = plan_topic(found, client(found), found.query_range)
-        assert places(rows_of(tasks, found.query_range)) == [
-            (p, o) for p in range(2) for o in range(20, 60)
-        ]
-        until = options(address, topic="orders", timestampTo=str(NOW + 1))
-        tasks = plan_topic(until, client(until), until.query_range)
-        assert places(rows_of(tasks, until.query_range)) == [(0, 0), (1, 0)]
+    found = options(address, topic="orders", timestampFrom=str(NOW + 1000))
+    tasks = plan_topic(found, client(found), found.query_range)
+    assert places(rows_of(tasks, found.query_range)) == [
+        (p, o) for p in range(2) for o in range(20, 60)
+    ]
+    until = options(address, topic="orders", timestampTo=str(NOW + 1))
+    tasks = plan_topic(until, client(until), until.query_range)
+    assert places(rows_of(tasks, until.query_range)) == [(0, 0), (1, 0)]
 
 
-def test_records_that_retention_has_deleted_are_an_error_unless_that_is_allowed(world):
+def test_records_that_retention_has_deleted_are_an_error_unless_that_is_allowed(world, address):
     world.topics["orders"][1][0].log_start = 30
-    with served(world) as address:
-        assert len(read_topic(address)) == 30 + 60
-        starting = '{"0": 10, "1": 0}'
-        with pytest.raises(PlanError, match=r"offsets 10 to 29 are deleted.*failOnDataLoss"):
-            read_topic(address, startingOffsets=starting)
-        lossy = read_topic(address, startingOffsets=starting, failOnDataLoss="false")
-        assert len(lossy) == 30 + 60
+    assert len(read_topic(address)) == 30 + 60
+    starting = '{"0": 10, "1": 0}'
+    with pytest.raises(PlanError, match=r"offsets 10 to 29 are deleted.*failOnDataLoss"):
+        read_topic(address, startingOffsets=starting)
+    lossy = read_topic(address, startingOffsets=starting, failOnDataLoss="false")
+    assert len(lossy) == 30 + 60
 
 
-def test_offsets_and_partitions_that_are_not_there_are_refused(world):
-    with served(world) as address:
-        with pytest.raises(PlanError, match="partition 0: offset 61 is not there yet"):
-            read_topic(address, startingOffsets='{"0": 61}')
-        with pytest.raises(PlanError, match="offset 99 is not there yet"):
-            read_topic(address, endingOffsets='{"1": 99}')
-        with pytest.raises(SettingsError, match="no partition 5"):
-            read_topic(address, startingOffsets='{"5": 0}')
-        found = options(address, topic="none")
-        with pytest.raises(ExportError, match="there is no topic none"):
-            plan_topic(found, client(found), found.query_range)
+def test_offsets_and_partitions_that_are_not_there_are_refused(address):
+    with pytest.raises(PlanError, match="partition 0: offset 61 is not there yet"):
+        read_topic(address, startingOffsets='{"0": 61}')
+    with pytest.raises(PlanError, match="offset 99 is not there yet"):
+        read_topic(address, endingOffsets='{"1": 99}')
+    with pytest.raises(SettingsError, match="no partition 5"):
+        read_topic(address, startingOffsets='{"5": 0}')
+    found = options(address, topic="none")
+    with pytest.raises(ExportError, match="there is no topic none"):
+        plan_topic(found, client(found), found.query_range)
 
 
-def test_columns_that_a_query_names_come_in_its_order(world):
+def test_columns_that_a_query_names_come_in_its_order(address):
     schema = pa.schema([ROW_SCHEMA.field(names.OFFSET), ROW_SCHEMA.field(names.PARTITION)])
-    with served(world) as address:
-        found = options(address, topic="orders", partitions="1", endingOffsets='{"0": 1, "1": 2}')
-        (task,) = plan_topic(found, client(found), found.query_range)
-        (batch,) = read_task(task, schema, found.query_range)
+    found = options(address, topic="orders", partitions="1", endingOffsets='{"0": 1, "1": 2}')
+    (task,) = plan_topic(found, client(found), found.query_range)
+    (batch,) = read_task(task, schema, found.query_range)
     assert batch.to_pydict() == {names.OFFSET: [0, 1], names.PARTITION: [1, 1]}
 
 
 # Pins.
 
 
-def test_queries_of_a_while_share_one_pin_that_outlives_them(world):
-    with served(world) as address:
-        ours, other = {}, {}
-        found = client(options(address, topic="orders"))
-        pin(found, 600_000, 1_000_000_000, ours)
-        pin(found, 600_000, 1_000_050_000, ours)
-        assert world.requests == ["POST /export/pin"]
-        pin(found, 600_000, 1_000_050_000, other)
-        assert len(world.pins) == 1
-        pin(found, 600_000, 1_000_120_000, ours)
+def test_queries_of_a_while_share_one_pin_that_outlives_them(world, address):
+    ours, other = {}, {}
+    found = client(options(address, topic="orders"))
+    pin(found, 600_000, 1_000_000_000, ours)
+    pin(found, 600_000, 1_000_050_000, ours)
+    assert world.requests == ["POST /export/pin"]
+    pin(found, 600_000, 1_000_050_000, other)
+    assert len(world.pins) == 1
+    pin(found, 600_000, 1_000_120_000, ours)
     assert list(world.pins.values()) == [700_000, 700_000]
 
 
@@ -485,76 +481,70 @@ def stream_of(address: str, **more: str):
     return Stream(found), client(found), found
 
 
-def test_a_stream_reads_each_record_once_batch_by_batch(world):
-    with served(world) as address:
-        stream, agents, found = stream_of(address, startingOffsets="earliest")
-        start = stream.initial(stream.fetch_bounds(agents))
-        seen = []
-        for _ in range(3):
-            end = stream.latest(stream.fetch_bounds(agents))
-            seen += rows_of(stream.tasks(agents, start, end), found.query_range)
-            start = end
-            world.commit("orders", {1: [some_records(4)]})
-        assert places(seen) == [(0, o) for o in range(60)] + [(1, o) for o in range(68)]
+def test_a_stream_reads_each_record_once_batch_by_batch(world, address):
+    stream, agents, found = stream_of(address, startingOffsets="earliest")
+    start = stream.initial(stream.fetch_bounds(agents))
+    seen = []
+    for _ in range(3):
+        end = stream.latest(stream.fetch_bounds(agents))
+        seen += rows_of(stream.tasks(agents, start, end), found.query_range)
+        start = end
+        world.commit("orders", {1: [some_records(4)]})
+    assert places(seen) == [(0, o) for o in range(60)] + [(1, o) for o in range(68)]
 
 
-def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(world):
-    with served(world) as address:
-        stream, agents, _ = stream_of(address)
-        assert stream.initial(stream.fetch_bounds(agents))["offsets"] == {"0": 60, "1": 60}
-        stream, agents, _ = stream_of(address, startingOffsets='{"0": 7, "1": -1}')
-        assert stream.initial(stream.fetch_bounds(agents))["offsets"] == {"0": 7, "1": 60}
+def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(address):
+    stream, agents, _ = stream_of(address)
+    assert stream.initial(stream.fetch_bounds(agents))["offsets"] == {"0": 60, "1": 60}
+    stream, agents, _ = stream_of(address, startingOffsets='{"0": 7, "1": -1}')
+    assert stream.initial(stream.fetch_bounds(agents))["offsets"] == {"0": 7, "1": 60}
 
 
-def test_a_batch_of_a_stream_is_as_small_as_was_asked_for(world):
-    with served(world) as address:
-        stream, agents, found = stream_of(
-            address, startingOffsets="earliest", maxOffsetsPerTrigger="50"
-        )
-        start = stream.initial(stream.fetch_bounds(agents))
-        sizes = []
-        while (end := stream.latest(stream.fetch_bounds(agents))) != start:
-            sizes.append(len(rows_of(stream.tasks(agents, start, end), found.query_range)))
-            start = end
+def test_a_batch_of_a_stream_is_as_small_as_was_asked_for(address):
+    stream, agents, found = stream_of(
+        address, startingOffsets="earliest", maxOffsetsPerTrigger="50"
+    )
+    start = stream.initial(stream.fetch_bounds(agents))
+    sizes = []
+    while (end := stream.latest(stream.fetch_bounds(agents))) != start:
+        sizes.append(len(rows_of(stream.tasks(agents, start, end), found.query_range)))
+        start = end
     assert sizes == [50, 50, 20]
 
 
-def test_a_batch_planned_again_after_a_restart_has_the_same_records(world):
-    with served(world) as address:
-        stream, agents, _ = stream_of(address, startingOffsets="earliest")
-        start = stream.initial(stream.fetch_bounds(agents))
-        end = stream.latest(stream.fetch_bounds(agents))
-        world.commit("orders", {0: [some_records(4)]})
-        again, agents, found = stream_of(address, startingOffsets="earliest")
-        assert len(rows_of(again.tasks(agents, start, end), found.query_range)) == 120
-        assert again.latest(again.fetch_bounds(agents))["offsets"] == {"0": 64, "1": 60}
+def test_a_batch_planned_again_after_a_restart_has_the_same_records(world, address):
+    stream, agents, _ = stream_of(address, startingOffsets="earliest")
+    start = stream.initial(stream.fetch_bounds(agents))
+    end = stream.latest(stream.fetch_bounds(agents))
+    world.commit("orders", {0: [some_records(4)]})
+    again, agents, found = stream_of(address, startingOffsets="earliest")
+    assert len(rows_of(again.tasks(agents, start, end), found.query_range)) == 120
+    assert again.latest(again.fetch_bounds(agents))["offsets"] == {"0": 64, "1": 60}
 
 
-def test_a_partition_that_comes_while_a_stream_runs_is_read_from_its_start(world):
-    with served(world) as address:
-        stream, agents, found = stream_of(address)
-        start = stream.initial(stream.fetch_bounds(agents))
-        world.topics["orders"][1].append(type(world.topics["orders"][1][0])())
-        world.commit("orders", {2: [some_records(3)]})
-        end = stream.latest(stream.fetch_bounds(agents))
-        assert places(rows_of(stream.tasks(agents, start, end), found.query_range)) == [
-            (2, 0), (2, 1), (2, 2),
-        ]  # fmt: skip
+def test_a_partition_that_comes_while_a_stream_runs_is_read_from_its_start(world, address):
+    stream, agents, found = stream_of(address)
+    start = stream.initial(stream.fetch_bounds(agents))
+    world.topics["orders"][1].append(type(world.topics["orders"][1][0])())
+    world.commit("orders", {2: [some_records(3)]})
+    end = stream.latest(stream.fetch_bounds(agents))
+    assert places(rows_of(stream.tasks(agents, start, end), found.query_range)) == [
+        (2, 0), (2, 1), (2, 2),
+    ]  # fmt: skip
 
 
-def test_a_stream_does_not_go_on_in_another_topic_of_the_name(world):
-    with served(world) as address:
-        stream, agents, _ = stream_of(address, startingOffsets="earliest")
-        start = stream.initial(stream.fetch_bounds(agents))
-        end = stream.latest(stream.fetch_bounds(agents))
-        world.topics["orders"] = ("f" * 32, world.topics["orders"][1])
-        with pytest.raises(PlanError, match="deleted and created again"):
-            stream.tasks(agents, start, end)
-        for log in world.topics["orders"][1]:
-            log.spans.clear()
-            log.end = 0
-        with pytest.raises(PlanError, match="the stream already stands at"):
-            stream.latest(stream.fetch_bounds(agents))
+def test_a_stream_does_not_go_on_in_another_topic_of_the_name(world, address):
+    stream, agents, _ = stream_of(address, startingOffsets="earliest")
+    start = stream.initial(stream.fetch_bounds(agents))
+    end = stream.latest(stream.fetch_bounds(agents))
+    world.topics["orders"] = ("f" * 32, world.topics["orders"][1])
+    with pytest.raises(PlanError, match="deleted and created again"):
+        stream.tasks(agents, start, end)
+    for log in world.topics["orders"][1]:
+        log.spans.clear()
+        log.end = 0
+    with pytest.raises(PlanError, match="the stream already stands at"):
+        stream.latest(stream.fetch_bounds(agents))
 
 
 @given(

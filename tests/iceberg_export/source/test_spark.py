@@ -45,6 +45,18 @@ def places(frame):
     return sorted((row.kafka_partition, row.kafka_offset) for row in rows)
 
 
+def write_stream(frame, folder):
+    """All that is there now, into the folder `out`."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .option("path", str(folder / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
 EVERYTHING = [(p, offset) for p in range(2) for offset in range(40)]
 
 
@@ -115,14 +127,7 @@ def test_a_stream_goes_on_from_its_checkpoint_and_has_each_record_once(
 ):
     def run():
         frame = load(session.readStream, startingOffsets="earliest")
-        query = (
-            frame.writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "out"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        write_stream(frame, tmp_path)
 
     run()
     world.commit("orders", {1: [some_records(2)]})
@@ -150,14 +155,7 @@ def test_a_topic_of_decoded_values_is_a_dataframe_and_a_stream_of_their_fields(
             (1, ["a", None], "k", None), (None, None, "k", None), (None, None, None, b"bad"),
         ]  # fmt: skip
         frame = load(session.readStream, mode="DROPMALFORMED", startingOffsets="earliest", **told)
-        query = (
-            frame.writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "out"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        write_stream(frame, tmp_path)
     found = session.read.parquet(str(tmp_path / "out")).select("kafka_offset", "id").collect()
     assert sorted(tuple(row) for row in found) == [(0, 1), (1, None)]
 
