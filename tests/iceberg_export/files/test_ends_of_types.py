@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from iceberg_export.files import write as write_files
 from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.write import FileWriter, Target
-from iceberg_export.table.catalog import io_properties, open_catalog
+from iceberg_export.table.catalog import io_properties
 from iceberg_export.table.partition_limits import rows_without_partition
 from tests.iceberg_export.files.test_transform_cases import TRANSFORMS, column, spelled, typed
 from tests.iceberg_export.files.transform_cases import TRANSFORMS as TRANSFORM_NAMES
 from tests.iceberg_export.files.transform_cases import values
+from tests.iceberg_export.kit.place import memory_catalog
 
 IN_FORMAT_2 = [kind for kind in values() if not kind.endswith("_ns")]
 RESULTS = {case[:3]: case.result for case in TRANSFORMS}
@@ -30,8 +31,7 @@ TAKEN = {kind: [name for name in TRANSFORM_NAMES if (kind, name, values()[kind][
 
 @pytest.fixture
 def catalog(tmp_path):
-    found = open_catalog({"type": "sql", "uri": "sqlite:///:memory:", "warehouse": f"file://{tmp_path}",
-                          "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, tmp_path)  # fmt: skip
+    found = memory_catalog(tmp_path)
     found.create_namespace("lake")
     yield found
     found.engine.dispose()

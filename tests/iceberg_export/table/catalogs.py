@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iceberg_export.table.catalog import open_catalog
-from tests.iceberg_export.kit.place import Place
+from tests.iceberg_export.kit.place import ON_DISK, Place
 from tests.parts.servers import NessieServer, PostgresServer
-
-ON_DISK = "pyiceberg.io.pyarrow.PyArrowFileIO"
-"""Without fsync."""
 
 
 class CatalogKind(NamedTuple):
