@@ -18,7 +18,7 @@ MUTANTS = (
         promise="P3",
         before="            if pending.is_committed(view):\n                return\n",
         after="",
-        tests=("test_a_lost_answer_is_not_applied_twice",),
+        tests=("test_a_commit_that_is_not_answered_well_at_first_lands_once",),
         why="After a lost answer the exporter fences itself, or doubles records.",
     ),
     Mutant(
