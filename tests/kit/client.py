@@ -124,6 +124,11 @@ class Client:
         raise AssertionError("not answered")
 
     @property
+    def awaits(self) -> int:
+        """How many answers have not been read yet."""
+        return self._exchange.sent - self._read_answers
+
+    @property
     def closed(self) -> bool:
         return self.transport.closing
 

@@ -64,7 +64,7 @@ async def test_jepsen_an_end_that_was_held_back_does_not_touch_a_later_transacti
 async def last_answer(peer):
     while True:
         answer = await peer.answer()
-        if peer._read_answers == len(peer._sent):
+        if not peer.awaits:
             return answer
 
 
