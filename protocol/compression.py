@@ -57,21 +57,24 @@ _STREAMS: Final[dict[int, Callable[[Any, Any], int]]] = {
 """Those whose data need not say how much it becomes."""
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` compressed as clients expect it. ValueError for a number that is no codec."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` compressed as clients expect it. ValueError for a number that is no codec.
+
+    `level` is one of gzip (0 to 9), lz4 (1 to 17) or zstd (-131072 to 22); None: the library's own.
+    """
     match Codec(codec):
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(data))
+            return bytes(cramjam.gzip.compress(data, level))
         case Codec.SNAPPY:
             return _compress_xerial(data)
         case Codec.LZ4:
-            compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+            compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
             compressor.compress(bytes(data))
             return bytes(compressor.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level))
 
 
 def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:

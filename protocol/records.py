@@ -275,13 +275,14 @@ def payload(
     return header, memoryview(compression.decompress(header.codec, data, bytes_max=bytes_max))
 
 
-def recompress(header: BatchHeader, data: Buffer, codec: int) -> bytes:
+def recompress(header: BatchHeader, data: Buffer, codec: int, level: int | None = None) -> bytes:
     """A batch of these records (as of `payload`), compressed by another codec than the header says.
 
-    For topics whose compression.type demands it.
+    For topics whose compression.type demands it; `level` as in `compression.compress`.
     """
     attributes = header.attributes & ~CODEC_MASK | codec
-    return _assemble(header._replace(attributes=attributes), compression.compress(codec, data))
+    packed = compression.compress(codec, data, level)
+    return _assemble(header._replace(attributes=attributes), packed)
 
 
 def iterate(

@@ -5,7 +5,7 @@ All names that Kafka has are taken and told back, also those without an effect h
 set them by habit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.config import table_configs, values
@@ -152,8 +152,8 @@ class TopicSettings:
     timestamp_after_max_ms: int
     compression_type: str
     """`producer`, or the codec that stored batches must have (`uncompressed`, `gzip`, …)."""
-    compression_level: int
-    """For gzip, lz4 and zstd; -1 else."""
+    compression_level: int | None
+    """Of gzip, lz4 and zstd; None: the library's own."""
     compacted: bool
     deleted: bool
     """Records go by age and size (cleanup.policy has delete)."""
@@ -181,7 +181,6 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
         return _synonyms(name, configs, kafka)[0].value
 
     codec = text("compression.type")
-    levelled = codec in ("gzip", "lz4", "zstd")
     policies = text("cleanup.policy").replace(" ", "").split(",")
     return TopicSettings(
         max_message_bytes=int(text("max.message.bytes")),
@@ -189,7 +188,7 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
         compression_type=codec,
-        compression_level=int(text(f"compression.{codec}.level")) if levelled else -1,
+        compression_level=_compression_level(codec, text),
         compacted="compact" in policies,
         deleted="delete" in policies,
         retention_ms=max(int(text("retention.ms")), -1),
@@ -200,6 +199,14 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
         max_compaction_lag_ms=int(text("max.compaction.lag.ms")),
         hold_ms=table_configs.hold_ms(configs),
     )
+
+
+def _compression_level(codec: str, text: Callable[[str], str]) -> int | None:
+    """Kafka's defaults stand for the library's own, that of lz4 too (Lz4BlockOutputStream)."""
+    row = TABLE_OF_TOPICS.get(f"compression.{codec}.level")
+    if row is None or text(row.name) == row.default:
+        return None
+    return int(text(row.name))
 
 
 def describe_topic(configs: Mapping[str, str], kafka: KafkaSettings) -> list[ConfigEntry]:

@@ -188,7 +188,8 @@ def _recompressed(data: memoryview, topic: TopicSettings, now_ms: int) -> ValidB
                 return judged
             newest = judged
         header = header._replace(max_timestamp=newest)
-    recoded = records.recompress(header, content, _CODECS[topic.compression_type])
+    codec = _CODECS[topic.compression_type]
+    recoded = records.recompress(header, content, codec, topic.compression_level)
     if len(recoded) > topic.max_message_bytes:
         return InvalidBatch(
             ErrorCode.MESSAGE_TOO_LARGE,

@@ -100,9 +100,27 @@ def test_the_cleanup_policy_says_what_happens_to_records(policy, deleted, compac
     assert (settings.deleted, settings.compacted) == (deleted, compacted)
 
 
-def test_level_is_that_of_the_codec() -> None:
-    configs = {"compression.type": "zstd", "compression.zstd.level": "9"}
-    assert effective(configs, KafkaSettings()).compression_level == 9
+@pytest.mark.parametrize(
+    ("codec", "level", "expected"),
+    [
+        ("zstd", "9", 9),
+        ("zstd", "3", None),
+        ("gzip", "0", 0),
+        ("gzip", "-1", None),
+        ("lz4", "17", 17),
+        ("lz4", "9", None),
+    ],
+)
+def test_the_level_is_that_of_the_codec_and_kafkas_default_the_librarys_own(
+    codec: str, level: str, expected: int | None
+) -> None:
+    configs = {"compression.type": codec, f"compression.{codec}.level": level}
+    assert effective(configs, KafkaSettings()).compression_level == expected
+
+
+@pytest.mark.parametrize("codec", ["producer", "snappy", "uncompressed"])
+def test_a_codec_without_levels_has_none(codec: str) -> None:
+    assert effective({"compression.type": codec}, KafkaSettings()).compression_level is None
 
 
 def test_sources_and_synonyms_come_strongest_first() -> None:

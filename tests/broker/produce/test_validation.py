@@ -278,6 +278,24 @@ def test_a_topic_with_a_codec_of_its_own_gets_batches_in_it() -> None:
     assert [record.value for record in records.iterate(verdict.data)] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize(
+    ("codec", "fast", "small"), [("gzip", 1, 9), ("lz4", 1, 17), ("zstd", -9, 22)]
+)
+def test_the_level_of_a_topic_says_how_small_its_batches_become(
+    codec: str, fast: int, small: int
+) -> None:
+    words = [f"{number * number % 9973:x}".encode() for number in range(3_000)]
+    sizes = [
+        len(
+            _valid(
+                batch(*words), replace(PLAIN, compression_type=codec, compression_level=level)
+            ).data
+        )
+        for level in (fast, small)
+    ]
+    assert sizes[0] > sizes[1] * 1.05
+
+
 def test_a_batch_that_grows_too_large_by_recompression_is_refused() -> None:
     bare = replace(PLAIN, compression_type="uncompressed", max_message_bytes=5_000)
     verdict = _validate(batch(bytes(100_000), codec=Codec.GZIP), bare)
