@@ -34,7 +34,7 @@ Seen = dict[str, Any]
 
 def seen(agent: KeptAgent) -> Seen:
     """When the agent is the only one that is taken for live."""
-    until(lambda: _named(agent.bootstrap), {agent.bootstrap}.__eq__)
+    until(lambda: _named(agent.bootstrap), lambda named: named == {agent.bootstrap})
     admin = AdminClient({"bootstrap.servers": agent.bootstrap})
     names = sorted(admin.list_topics(timeout=30).topics)
     return {

@@ -155,7 +155,7 @@ def test_a_member_of_a_new_group_goes_on_as_if_nothing_had_been(kept: Kept) -> N
     with started(kept.agent()) as agent:
         address = agent.bootstrap
         # An agent that was killed is known to be dead after a while.
-        until(lambda: raw.coordinator(address, group), address.__eq__)
+        until(lambda: raw.coordinator(address, group), lambda named: named == address)
         assert raw.committed(address, group, "plain", 3) == [1, 2, 3]
         epoch, members = raw.epochs(address, group)
         ((member_id, member_epoch),) = members.items()

@@ -88,7 +88,7 @@ def test_groups_of_either_protocol_are_coordinated_by_either(mixed: Mixed) -> No
     for agent in mixed.both:
         until(
             lambda agent=agent: {coordinator(agent.bootstrap, name) for name in names},
-            addresses.__eq__,
+            lambda named: named == addresses,
         )
     assert [coordinator(mixed.older.bootstrap, name) for name in names] == [
         coordinator(mixed.newer.bootstrap, name) for name in names
