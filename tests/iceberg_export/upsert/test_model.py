@@ -193,5 +193,5 @@ class UpsertLife(Life):
         self.touched = True
 
 
-UpsertLife.TestCase.settings = bounded(8, 14)
+UpsertLife.TestCase.settings = bounded(12, 14)
 TestUpsertLife = UpsertLife.TestCase
