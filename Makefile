@@ -79,7 +79,7 @@ test: style
 	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
 	  wait $$typed || failed=1; wait $$simulated || failed=1; \
 	  cat $$told/*; rm -r $$told; exit $$failed
-	@$(BIN)/python -m pytest -m "integration and alone" tests/faults
+	@$(BIN)/python -m pytest -m "integration and alone" tests/faults tests/harm
 
 demo: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg
