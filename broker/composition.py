@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from broker.calls.off_loop import OffLoop
 from broker.cluster.placement import Placement
 from broker.config.settings import Settings
 from broker.fetch.fetch_path import FetchPath
@@ -94,6 +95,7 @@ def compose(
             rng=parts.rng,
         ),
         reader=reader,
+        off_loop=OffLoop(),
         producer_ids=ProducerIds(log_client),
         groups=GroupCoordinator(
             log_client, settings=settings, factory=factory, boot_ms=parts.boot_ms, rng=parts.rng

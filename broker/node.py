@@ -14,6 +14,7 @@ from broker.cluster.placement import Placement, Placements
 from coordinator.commands.entries import Outcome
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
+    from broker.calls.off_loop import OffLoop
     from broker.config.settings import Settings
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
@@ -75,6 +76,7 @@ class Node:
     producing: "ProducePath"
     fetching: "FetchPath"
     reader: "Reader"
+    off_loop: "OffLoop"
     producer_ids: "ProducerIds"
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"

@@ -4,13 +4,16 @@ Snappy is read in both framings that clients write: Java's (xerial, blocks with 
 a bare block; written as Java's, which all clients read. LZ4 is the frame format, with independent
 blocks, since Java's reader refuses linked ones (KIP-57).
 
-Malformed input, and input that would inflate beyond the bound, raises ProtocolError. The bound
-costs nothing to honest input: the output buffer begins at a likely size and grows to the bound,
-never further, whatever the input claims about itself.
+Malformed input raises ProtocolError, and input that would inflate beyond the bound the kind of it
+that says so. The bound costs nothing to honest input: the output buffer begins at a likely size and
+grows to the bound, never further, whatever the input claims about itself; there the codec stops. It
+runs without the interpreter's lock, and a large buffer is of pages that nobody has touched before
+it does.
 """
 
+import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Final
 
@@ -30,8 +33,21 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class InflatesTooFarError(ProtocolError):
+    """The data becomes more bytes than the bound; whether it is sound is not known."""
+
+
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""The default bound. Batches are about 1 MiB as sent; ratios above 100 are not records."""
+"""The default bound, that of every reader: nothing that is opened when it is produced may become more
+(`inflated_max`)."""
+INFLATED_RATIO: Final = 64
+"""What a topic's largest batch may become, in its own size as sent. JSON logs reach 50."""
+INFLATED_BYTES_MIN: Final = 16 * 1024 * 1024
+"""Any batch may become as much, however small a topic's batches are."""
+
+RATIO_MAX: Final = (1, 1032, 22, 255, 32768)
+"""By codec: no byte of compressed data can become more. 258 bytes in two bits (deflate), 64 in
+three bytes (snappy), 255 in one (LZ4), 128 KiB in four (zstd)."""
 
 _OUTPUT_BYTES_MIN: Final = 4 * 1024
 _LIKELY_RATIO: Final = 4
@@ -43,7 +59,11 @@ _ZSTD_HEADER_BYTES_MAX: Final = 18
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_XERIAL_BLOCKS_FREE: Final = 1024
+_XERIAL_BLOCK_BYTES_MIN: Final = 1024
+"""The smallest that Java's writer can be told; of more blocks than are free, on the average."""
 _LENGTH: Final = struct.Struct(">i")
+_MAPPED_BYTES_MIN: Final = 1024 * 1024
 
 NO_ROOM: Final = -1
 _NO_ROOM: Final = "failed to write whole buffer"
@@ -55,6 +75,12 @@ _STREAMS: Final[dict[int, Callable[[Any, Any], int]]] = {
     Codec.ZSTD: cramjam.zstd.decompress_into,
 }
 """Those whose data need not say how much it becomes."""
+
+
+def inflated_max(batch_bytes_max: int) -> int:
+    """Bytes that a batch may become where batches have at most `batch_bytes_max` as sent."""
+    allowed = max(INFLATED_BYTES_MIN, INFLATED_RATIO * batch_bytes_max)
+    return min(allowed, DECOMPRESSED_BYTES_MAX)
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
@@ -80,8 +106,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
     """The bytes that were compressed; of NONE `data` itself.
 
-    Raises ProtocolError when they are not what `codec` (unknown ones too) says, or more than
-    `bytes_max`.
+    Raises ProtocolError when they are not what `codec` (unknown ones too) says, the
+    InflatesTooFarError of it when they are more than `bytes_max`.
     """
     if codec != Codec.NONE and not len(data):
         raise ProtocolError("compressed data of no bytes")
@@ -152,17 +178,26 @@ def _inflate(
         likely = _LIKELY_RATIO * len(data)
     size = min(bytes_max, max(_OUTPUT_BYTES_MIN, likely))
     while True:
-        output = bytearray(size)
+        output = _room(size)
         try:
             length = decompress_into(data, output)
         except cramjam.DecompressionError as error:
             if str(error) != _NO_ROOM:
                 raise ProtocolError(f"compressed data is broken: {error}") from error
             if size >= bytes_max:
-                raise ProtocolError(f"data inflates to more than {bytes_max} bytes") from error
+                raise _too_far(bytes_max) from error
             size = min(bytes_max, size * _GROWTH)
         else:
-            return memoryview(output)[:length]
+            return output[:length]
+
+
+def _room(size: int) -> memoryview:
+    """Writable bytes, zero. Many are mapped: a bytearray would be zeroed under the interpreter's lock."""
+    return memoryview(bytearray(size) if size < _MAPPED_BYTES_MIN else mmap.mmap(-1, size))
+
+
+def _too_far(bytes_max: int) -> InflatesTooFarError:
+    return InflatesTooFarError(f"data inflates to more than {bytes_max} bytes")
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -176,32 +211,42 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 def _decompress_snappy(view: memoryview, bytes_max: int) -> Buffer:
     """Both framings; every block names its size, so the bound is checked before anything."""
-    blocks: list[memoryview] = []
-    if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
-        at = len(_XERIAL_HEADER)
-        if len(view) < at:
-            raise ProtocolError("a snappy header that ends early")
-        while at < len(view):
-            if len(view) - at < _LENGTH.size:
-                raise ProtocolError("a snappy block's length that ends early")
-            length = _LENGTH.unpack_from(view, at)[0]
-            at += _LENGTH.size
-            if not 0 < length <= len(view) - at:
-                raise ProtocolError(f"a snappy block of {length} bytes, {len(view) - at} left")
-            blocks.append(view[at : at + length])
-            at += length
-    else:
-        blocks.append(view)
+    blocks: list[tuple[memoryview, int]] = []
+    total = 0
     try:
-        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-        if sum(sizes) > bytes_max:
-            raise ProtocolError(f"data inflates to more than {bytes_max} bytes")
-        output = bytearray(sum(sizes))
+        for block in _snappy_blocks(view):
+            size = cramjam.snappy.decompress_raw_len(block)
+            total += size
+            if total > bytes_max:
+                raise _too_far(bytes_max)
+            blocks.append((block, size))
+            paid = len(blocks) - _XERIAL_BLOCKS_FREE
+            if total < paid * _XERIAL_BLOCK_BYTES_MIN:
+                raise ProtocolError(f"{len(blocks)} snappy blocks of only {total} bytes")
+        output = _room(total)
         at = 0
-        for block, size in zip(blocks, sizes, strict=True):
+        for block, size in blocks:
             if size:
-                cramjam.snappy.decompress_raw_into(block, memoryview(output)[at : at + size])
+                cramjam.snappy.decompress_raw_into(block, output[at : at + size])
             at += size
     except cramjam.DecompressionError as error:
         raise ProtocolError(f"compressed data is broken: {error}") from error
     return output
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        yield view
+        return
+    at = len(_XERIAL_HEADER)
+    if len(view) < at:
+        raise ProtocolError("a snappy header that ends early")
+    while at < len(view):
+        if len(view) - at < _LENGTH.size:
+            raise ProtocolError("a snappy block's length that ends early")
+        length = _LENGTH.unpack_from(view, at)[0]
+        at += _LENGTH.size
+        if not 0 < length <= len(view) - at:
+            raise ProtocolError(f"a snappy block of {length} bytes, {len(view) - at} left")
+        yield view[at : at + length]
+        at += length

@@ -1,20 +1,23 @@
 """Scans the records of a batch without decoding them: where each lies, its key, its offset, and whether it
 has a value; or the newest timestamp alone. What log compaction and merging need, as fast as Python
-goes (`protocol.records` reads them whole).
+goes (`protocol.records` reads them whole). And what a broker needs of them, `heads`: every length is
+checked there as a consumer will check it, and nothing is copied.
 
 A record is copied as it is, or with another timestamp delta; headers and values are never looked
-at. Whatever the bytes, functions here return, `scan` and `newest_timestamp` with None for what
-makes no sense.
+at but by `heads`. Whatever the bytes, functions here return, `scan` and `newest_timestamp` with None
+for what makes no sense, or raise ProtocolError (`heads`).
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from hashlib import blake2s
 from operator import lt
 from typing import Final, NamedTuple
 
+from protocol.errors import ProtocolError
 from protocol.primitives import uvarint
 from protocol.records import NO_TIMESTAMP, RECORD_BYTES_MIN, BatchHeader
+from protocol.types import Buffer
 
 KEY_BYTES_MAX: Final = 40
 """A longer key is known by its digest: most keys are shorter, and digests take their time."""
@@ -24,10 +27,13 @@ _DIGEST_MARK: Final = bytes(KEY_BYTES_MAX + 1 - blake2s().digest_size)
 """Makes a digest longer than any key that stands for itself: no key can pass for another."""
 _WINDOW: Final = struct.Struct("8B").unpack_from
 _PADDING: Final = bytes(8)
+_INT32: Final = 1 << 32
 _INT64: Final = 1 << 64
 _INT64_MAX: Final = (1 << 63) - 1
 _LENGTH_MIN: Final = (RECORD_BYTES_MIN - 1) << 1
 """Of a record, as it is written: zigzag, without itself."""
+HEADS_MAX: Final = 2048
+"""Records, or headers of one record, in one slice of `heads`: a millisecond or two."""
 
 
 class Scanned(NamedTuple):
@@ -141,7 +147,7 @@ def _read_head(payload: bytes, at: int) -> tuple[int, int, int, int]:
     return end, delta, payload[at], at + 1
 
 
-def _read_varint(payload: bytes, at: int) -> tuple[int, int]:
+def _read_varint(payload: Buffer, at: int) -> tuple[int, int]:
     """An unsigned varint of at most 64 bits, else IndexError, and the byte after it."""
     value = 0
     for shift in range(0, 70, 7):
@@ -155,7 +161,7 @@ def _read_varint(payload: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-def newest_timestamp(header: BatchHeader, payload: bytes) -> int | None:
+def newest_timestamp(header: BatchHeader, payload: Buffer) -> int | None:
     """Of the records of which `payload` consists, decompressed; -1 when none has one, None when it
     does not consist of them. What Kafka's broker computes, and writes into the batch's header."""
     if header.is_log_append_time:
@@ -169,7 +175,7 @@ def newest_timestamp(header: BatchHeader, payload: bytes) -> int | None:
     return max(NO_TIMESTAMP, min(header.base_timestamp + newest, _INT64_MAX))
 
 
-def _newest_delta(payload: bytes, count: int) -> int | None:
+def _newest_delta(payload: Buffer, count: int) -> int | None:
     if count <= 0 or count * RECORD_BYTES_MIN > len(payload):
         return None
     # Zigzag numbers are odd when negative: the greatest even one, else the least odd one.
@@ -229,3 +235,142 @@ def moved(payload: bytes, records: Iterable[tuple[int, int]], *, later: int) -> 
         out += encoded
         out += payload[rest_at:end]
     return bytes(out)
+
+
+class Heads(NamedTuple):
+    """Of some adjacent records, what stands in front of their keys."""
+
+    first: int
+    """Which of the batch's records the first of them is, from 0."""
+    offset_deltas: list[int]
+    timestamp_deltas: list[int]
+    keyless: list[int]
+    """Which of the batch's records have no key."""
+    flagged: list[int]
+    """Which of them have attributes; none are defined."""
+
+
+def heads(payload: Buffer, count: int) -> Iterator[Heads]:
+    """Of the `count` records of which `payload` consists, decompressed: HEADS_MAX at a time, or fewer.
+
+    Raises ProtocolError when it does not, after the records before that. Lengths and offsets are
+    varints of 32 bits, timestamps of 64, as Kafka's clients read them.
+    """
+    at = 0
+    for first in range(0, count, HEADS_MAX):
+        found = Heads(first, [], [], [], [])
+        error: ProtocolError | None = None
+        try:
+            at = yield from _heads(payload, at, found, min(first + HEADS_MAX, count))
+        except IndexError:
+            error = ProtocolError("records that end early")
+        except ProtocolError as malformed:
+            error = malformed
+        yield found
+        if error is not None:
+            raise error
+    if at != len(payload):
+        raise ProtocolError(f"{len(payload) - at} bytes behind the last of {count} records")
+
+
+def _heads(  # noqa: C901 (Varints are read in place: a call costs more than they do.)
+    payload: Buffer, at: int, found: Heads, last: int
+) -> Generator[Heads, None, int]:
+    """Fills `found` with the records from the one at `at` on, before `last`; the byte after them."""
+    _, offsets, timestamps, keyless, flagged = found
+    size = len(payload)
+    for number in range(found.first, last):
+        twice = payload[at]
+        at += 1
+        if twice >= 0x80:
+            if (more := payload[at]) < 0x80:
+                twice, at = twice & 0x7F | more << 7, at + 1
+            else:
+                twice, at = _read_length(payload, at - 1)
+        end = at + (twice >> 1)
+        if twice & 1 or end > size:
+            raise ProtocolError(f"record {number} says {_signed(twice)} bytes, {size - at} left")
+        if payload[at]:
+            flagged.append(number)
+        twice = payload[at + 1]
+        at += 2
+        if twice >= 0x80:
+            twice, at = _read_varint(payload, at - 1)
+        timestamps.append((twice >> 1) ^ -(twice & 1))
+        twice = payload[at]
+        at += 1
+        if twice >= 0x80:
+            if (more := payload[at]) < 0x80:
+                twice, at = twice & 0x7F | more << 7, at + 1
+            elif (most := payload[at + 1]) < 0x80:
+                twice, at = twice & 0x7F | (more & 0x7F) << 7 | most << 14, at + 2
+            else:
+                twice, at = _read_length(payload, at - 1)
+        offsets.append((twice >> 1) ^ -(twice & 1))
+        twice = payload[at]
+        at += 1
+        if twice >= 0x80:
+            twice, at = _read_length(payload, at - 1)
+        if not twice & 1:
+            at += twice >> 1
+        elif twice == 1:
+            keyless.append(number)
+        else:
+            raise ProtocolError(f"record {number} has a key of {_signed(twice)} bytes")
+        twice = payload[at]
+        at += 1
+        if twice >= 0x80:
+            if (more := payload[at]) < 0x80:
+                twice, at = twice & 0x7F | more << 7, at + 1
+            else:
+                twice, at = _read_length(payload, at - 1)
+        if not twice & 1:
+            at += twice >> 1
+        elif twice != 1:
+            raise ProtocolError(f"record {number} has a value of {_signed(twice)} bytes")
+        if payload[at]:
+            at = yield from _pass_headers(payload, at, end, number)
+        else:
+            at += 1
+        if at != end:
+            raise ProtocolError(f"record {number} has a length that is not that of its fields")
+    return at
+
+
+def _pass_headers(payload: Buffer, at: int, end: int, number: int) -> Generator[Heads, None, int]:
+    """The byte after the headers whose count is at `at`. There may be millions in one record."""
+    twice, at = _read_length(payload, at)
+    if twice & 1 or twice >> 1 > end - at:
+        raise ProtocolError(f"record {number} with {_signed(twice)} headers")
+    for header in range(twice >> 1):
+        if header % HEADS_MAX == HEADS_MAX - 1:
+            yield Heads(number, [], [], [], [])
+        twice, at = _read_length(payload, at)
+        if twice & 1:
+            raise ProtocolError(f"record {number} has a header without a key")
+        twice, at = _read_length(payload, at + (twice >> 1))
+        if not twice & 1:
+            at += twice >> 1
+        elif twice != 1:
+            raise ProtocolError(f"record {number} has a header of {_signed(twice)} bytes")
+        if at > end:
+            raise ProtocolError(f"record {number} ends within its headers")
+    return at
+
+
+def _read_length(payload: Buffer, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits, else ProtocolError, and the byte after it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = payload[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value < _INT32:
+                return value, at
+            break
+    raise ProtocolError("a varint of more than 32 bits")
+
+
+def _signed(twice: int) -> int:
+    return (twice >> 1) ^ -(twice & 1)

@@ -46,6 +46,7 @@ _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _ZSTD_FROM_PRODUCE: Final = 7
+_RATIO_MAX: Final = compression.RATIO_MAX
 
 _HEADER: Final = struct.Struct(">qiiBIhiqqqhii")
 _LENGTH: Final = struct.Struct(">i")
@@ -125,14 +126,19 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 
 
 def check_batch(
-    records: Buffer, *, bytes_max: int = _INT32_MAX, produce_version: int = 13
+    records: Buffer,
+    *,
+    bytes_max: int = _INT32_MAX,
+    inflated_max: int = compression.DECOMPRESSED_BYTES_MAX,
+    produce_version: int = 13,
 ) -> BatchHeader | ErrorCode:
     """The header of the one sound batch that `records` must be, else what Kafka answers.
 
     The checks that need only header and CRC, in Kafka's order (ProduceRequest.validateRecords,
     UnifiedLog.analyzeAndValidateRecords, LogValidator.validateBatch); `bytes_max` is the topic's
-    max.message.bytes. The count is checked against the bytes that so many records need at least
-    (Kafka reads all records and counts). Two answers differ from Kafka's: bytes behind the batch that are no whole
+    max.message.bytes, `inflated_max` what its batches may inflate to. The count is checked against
+    the bytes that so many records need at least, and those against what the codec can make of the
+    compressed ones (Kafka reads all records and counts). Two answers differ from Kafka's: bytes behind the batch that are no whole
     batch are CORRUPT_MESSAGE (Kafka cuts them off, we keep producers' bytes as they are), and an
     unknown codec is UNSUPPORTED_COMPRESSION_TYPE (there UNKNOWN_SERVER_ERROR).
     """
@@ -155,8 +161,8 @@ def check_batch(
     if count <= 0 or header.last_offset_delta != count - 1:
         return ErrorCode.INVALID_RECORD
     # Records are not looked at, but a count that they cannot have would eat up offsets.
-    room = len(records) - HEADER_BYTES if codec == 0 else compression.DECOMPRESSED_BYTES_MAX
-    if count * RECORD_BYTES_MIN > room:
+    room = (len(records) - HEADER_BYTES) * _RATIO_MAX[codec]
+    if count * RECORD_BYTES_MIN > (room if room < inflated_max or not codec else inflated_max):
         return ErrorCode.INVALID_RECORD
     if header.attributes & CONTROL:
         return ErrorCode.INVALID_RECORD
@@ -275,14 +281,12 @@ def payload(
     return header, memoryview(compression.decompress(header.codec, data, bytes_max=bytes_max))
 
 
-def recompress(header: BatchHeader, data: Buffer, codec: int, level: int | None = None) -> bytes:
-    """A batch of these records (as of `payload`), compressed by another codec than the header says.
+def recoded(header: BatchHeader, packed: bytes, codec: int) -> bytes:
+    """A batch of records that were compressed by another codec than the header says.
 
-    For topics whose compression.type demands it; `level` as in `compression.compress`.
+    For topics whose compression.type demands it.
     """
-    attributes = header.attributes & ~CODEC_MASK | codec
-    packed = compression.compress(codec, data, level)
-    return _assemble(header._replace(attributes=attributes), packed)
+    return _assemble(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), packed)
 
 
 def iterate(

@@ -18,11 +18,14 @@ from broker.config.kafka_settings import (
     TIMESTAMP_TYPES,
     KafkaSettings,
 )
+from protocol.compression import inflated_max
 
 _NO_SEGMENTS = "No effect: there are no segment files."
 _NO_TIERS = "No effect: there are no tiers."
 _NO_REPLICAS = "No effect: brokers do not copy from each other."
 _ALWAYS_DURABLE = "No effect: records are durable before they are acknowledged."
+
+RECORDS_VALIDATE = "frazil.records.validate"
 
 _ROWS = (
     ConfigRow("cleanup.policy", Kind.LIST, "delete",
@@ -51,6 +54,10 @@ _ROWS = (
               _ALWAYS_DURABLE,
               0, synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms")),
     ConfigRow("follower.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS),
+    ConfigRow(RECORDS_VALIDATE, Kind.STRING, "header",
+              "header: a batch's header and checksum are checked before it is acknowledged;"
+              " full: every record, too.",
+              choices=("header", "full")),
     ConfigRow("index.interval.bytes", Kind.INT, "4096",
               _NO_SEGMENTS, 0, synonyms=("log.index.interval.bytes",)),
     ConfigRow("leader.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS),
@@ -146,6 +153,10 @@ class TopicSettings:
     """What holds for a topic's records, parsed once per topic. Times in ms, sizes in bytes."""
 
     max_message_bytes: int
+    inflated_bytes_max: int
+    """What one batch may become, decompressed (`protocol.compression.inflated_max`)."""
+    validates_records: bool
+    """Every record is looked at before it is acknowledged (frazil.records.validate)."""
     timestamp_type: str
     """`CreateTime` or `LogAppendTime`."""
     timestamp_before_max_ms: int
@@ -182,8 +193,11 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
 
     codec = text("compression.type")
     policies = text("cleanup.policy").replace(" ", "").split(",")
+    batch_bytes_max = int(text("max.message.bytes"))
     return TopicSettings(
-        max_message_bytes=int(text("max.message.bytes")),
+        max_message_bytes=batch_bytes_max,
+        inflated_bytes_max=inflated_max(batch_bytes_max),
+        validates_records=text(RECORDS_VALIDATE) == "full",
         timestamp_type=text("message.timestamp.type"),
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),

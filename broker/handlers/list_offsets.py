@@ -19,7 +19,7 @@ before its version), 42 (a partition twice), 56 (the object store), 74, 75.
 import asyncio
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -31,7 +31,7 @@ from broker.handler_support import partition_of
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
 from coordinator.tables.partitions import Partition
-from protocol import apis
+from protocol import apis, record_scan
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages import (
     ListOffsetsPartition,
@@ -40,16 +40,15 @@ from protocol.messages import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.record_scan import newest_timestamp
 from protocol.records import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     BatchHeader,
     batch_positions,
-    iterate,
     payload,
     read_header,
 )
+from protocol.slices import Sliced
 from protocol.types import LEADER_EPOCH
 from storage.formats.batches import Batches
 from storage.formats.spans import Marker, Page, Row, Span
@@ -77,6 +76,8 @@ SEARCHES_MAX: Final = 8
 """Of one request at a time: each holds a span in memory."""
 REPLANS_MAX: Final = 4
 """How often a search begins anew since an object was gone, a different one each time."""
+BATCHES_A_SLICE: Final = 500
+"""Headers looked at in one slice of the search in a span."""
 STEPS_A_TURN: Final = 500
 """Rows looked at before others have a turn of the loop."""
 
@@ -89,6 +90,23 @@ class _Place(NamedTuple):
 
 
 NOWHERE: Final = _Place()
+
+
+class _Looking(NamedTuple):
+    """Where records are looked for, and for whom."""
+
+    node: Node
+    call: Call
+
+    async def into(self, row: Span, search: Callable[[Batches], Sliced[_Place]]) -> _Place:
+        """What a search in a span finds, away from the loop; NOWHERE when nobody waits any more."""
+        node, call = self.node, self.call
+        async with node.off_loop.places(row.records):
+            batches = node.reader.cached(row) or await _load(node, row)
+            found = await node.off_loop.run(
+                search(batches), records=row.records, gone=lambda: call.abandoned
+            )
+        return NOWHERE if found is None else found
 
 
 class _Candidate(NamedTuple):
@@ -108,7 +126,7 @@ async def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOff
 
     async def answer(name: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         async with slots:
-            return await _answer(node, call.version, name, wanted, committed=committed)
+            return await _answer(node, call, name, wanted, committed=committed)
 
     topics = []
     for topic in request.topics:
@@ -153,17 +171,17 @@ async def _twice(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
 
 
 async def _answer(
-    node: Node, version: int, name: str, wanted: ListOffsetsPartition, *, committed: bool
+    node: Node, call: Call, name: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     partition = partition_of(node, name, wanted.partition_index)
     if partition is None:
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if (code := check_epoch(wanted.current_leader_epoch)) is not ErrorCode.NONE:
         return _refused(wanted, code)
-    if wanted.timestamp < 0 and version < SINCE.get(wanted.timestamp, version + 1):
+    if wanted.timestamp < 0 and call.version < SINCE.get(wanted.timestamp, call.version + 1):
         return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        place = await _place(node, partition, wanted.timestamp, committed=committed)
+        place = await _place(_Looking(node, call), partition, wanted.timestamp, committed=committed)
     except StoreError:
         return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
     partitions = node.log_client.machine.partitions
@@ -177,7 +195,9 @@ async def _answer(
     )
 
 
-async def _place(node: Node, partition: Partition, timestamp: int, *, committed: bool) -> _Place:
+async def _place(
+    looking: _Looking, partition: Partition, timestamp: int, *, committed: bool
+) -> _Place:
     bound = partition.last_stable if committed else partition.end_offset
     match timestamp:
         case -1:  # LATEST
@@ -185,13 +205,15 @@ async def _place(node: Node, partition: Partition, timestamp: int, *, committed:
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
             return _Place(partition.log_start)
         case -3:  # MAX_TIMESTAMP
-            place = await _replanned(node, lambda: _newest(node, partition))
+            place = await _replanned(looking.node, lambda: _newest(looking, partition))
             # As Kafka: when the newest is not stable yet, who reads committed records gets nothing.
             return place if place.offset < bound else NOWHERE
         case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD
             return NOWHERE
         case _:
-            return await _replanned(node, lambda: _search(node, partition, timestamp, bound))
+            return await _replanned(
+                looking.node, lambda: _search(looking, partition, timestamp, bound)
+            )
 
 
 async def _replanned(node: Node, search: Callable[[], Awaitable[_Place]]) -> _Place:
@@ -211,14 +233,14 @@ async def _replanned(node: Node, search: Callable[[], Awaitable[_Place]]) -> _Pl
             await node.log_client.barrier()
 
 
-async def _search(node: Node, partition: Partition, timestamp: int, bound: int) -> _Place:
+async def _search(looking: _Looking, partition: Partition, timestamp: int, bound: int) -> _Place:
     """The first record at or after `timestamp`, below `bound`."""
     first = _first_with_timestamp(partition, timestamp)
     # A newest timestamp is the producer's word for compressed batches; if a span has no such
     # record after all, the next one is looked into.
-    async with aclosing(_rows(node, partition, first, bound, timestamp)) as rows:
+    async with aclosing(_rows(looking.node, partition, first, bound, timestamp)) as rows:
         async for row in rows:
-            place = await _search_row(node, partition, row, timestamp, bound)
+            place = await _search_row(looking, partition, row, timestamp, bound)
             if place is not NOWHERE:
                 return place
     return NOWHERE
@@ -249,18 +271,18 @@ async def _rows(
             await asyncio.sleep(0)
 
 
-async def _newest(node: Node, partition: Partition) -> _Place:
+async def _newest(looking: _Looking, partition: Partition) -> _Place:
     """The first of the newest records that are left."""
     newest = partition.newest_timestamp(partition.log_start)
     if newest < 0:
         return NOWHERE
-    place = await _search(node, partition, newest, partition.end_offset)
+    place = await _search(looking, partition, newest, partition.end_offset)
     # Not found: it was before the log start in the first row, or never there. A newer one: a row
     # said too little of itself, and others may, too.
-    return place if place.timestamp == newest else await _newest_of_all(node, partition)
+    return place if place.timestamp == newest else await _newest_of_all(looking, partition)
 
 
-async def _newest_of_all(node: Node, partition: Partition) -> _Place:
+async def _newest_of_all(looking: _Looking, partition: Partition) -> _Place:
     """Looked for in the rows in the order of what they say of themselves, newest first, until no
     other can have a newer record; few are read unless many say what is not so."""
     ahead = await _candidates(partition)
@@ -269,14 +291,15 @@ async def _newest_of_all(node: Node, partition: Partition) -> _Place:
         candidate = heappop(ahead)
         base, end = candidate.base_offset, candidate.next_offset
         # One row, unless it has been moved meanwhile: then only these offsets of others.
-        async with aclosing(_rows(node, partition, base, end, max(best.timestamp, 0))) as rows:
+        timestamp = max(best.timestamp, 0)
+        async with aclosing(_rows(looking.node, partition, base, end, timestamp)) as rows:
             async for row in rows:
                 if _timestamp(row) < 0:
                     continue
                 if candidate.is_page:
                     heappush(ahead, _candidate(row))
                     continue
-                found = await _newest_of_row(node, row, max(base, partition.log_start), end)
+                found = await _newest_of_row(looking, row, max(base, partition.log_start), end)
                 best = min(best, found, key=_newest_first)
     return best
 
@@ -301,10 +324,10 @@ def _timestamp(row: Row) -> int:
     return row.timestamp if isinstance(row, Marker) else row.timestamp_max
 
 
-async def _newest_of_row(node: Node, row: Span | Marker, first: int, end: int) -> _Place:
+async def _newest_of_row(looking: _Looking, row: Span | Marker, first: int, end: int) -> _Place:
     if isinstance(row, Marker):
         return _Place(row.base_offset, row.timestamp)
-    return newest_record(node.reader.cached(row) or await _load(node, row), first, end)
+    return await looking.into(row, lambda batches: newest_record(batches, first, end))
 
 
 def _newest_first(place: _Place) -> tuple[int, int]:
@@ -324,15 +347,17 @@ def _base_offset(row: Span | Marker) -> int:
 
 
 async def _search_row(
-    node: Node, partition: Partition, row: Span | Marker, timestamp: int, bound: int
+    looking: _Looking, partition: Partition, row: Span | Marker, timestamp: int, bound: int
 ) -> _Place:
     if isinstance(row, Marker):
         found = row.timestamp >= timestamp
         return _Place(row.base_offset, row.timestamp) if found else NOWHERE
     if row.timestamp_max < timestamp:
         return NOWHERE
-    batches = node.reader.cached(row) or await _load(node, row)
-    return find_record(batches, timestamp, log_start=partition.log_start, bound=bound)
+    log_start = partition.log_start
+    return await looking.into(
+        row, lambda batches: find_record(batches, timestamp, log_start=log_start, bound=bound)
+    )
 
 
 async def _load(node: Node, span: Span) -> Batches:
@@ -344,56 +369,75 @@ async def _load_page(node: Node, page: Page) -> Sequence[Span | Marker]:
     return node.reader.cached_page(page) or (await node.reader.load_pages([page]))[0]
 
 
-def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int) -> _Place:
+def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int) -> Sliced[_Place]:
     """The first record of a span at or after `timestamp` and within the offsets."""
     view = batches.view()
-    starts, _ = batch_positions(view)
-    for at in starts:
+    for number, at in enumerate(batch_positions(view)[0]):
+        if number % BATCHES_A_SLICE == 0:
+            yield
         header = read_header(view, at)
-        if header.last_offset < log_start or _newest_of_batch(header, view, at) < timestamp:
+        if header.last_offset < log_start or not _may_have(header, timestamp):
             continue
         try:
-            for record in iterate(view, at):
-                if record.timestamp >= timestamp and record.offset >= log_start:
-                    found = record.offset < bound
-                    return _Place(record.offset, record.timestamp) if found else NOWHERE
+            for offsets, stamps in _offsets_and_timestamps(header, view, at):
+                yield
+                if not stamps or max(stamps) < timestamp:
+                    continue
+                for offset, stamp in zip(offsets, stamps, strict=False):
+                    if stamp >= timestamp and offset >= log_start:
+                        return _Place(offset, stamp) if offset < bound else NOWHERE
         except ProtocolError:
             # Stored as it was sent: records that nobody can read. Their batch is the answer.
             newest = max(header.max_timestamp, header.base_timestamp)
-            return _Place(max(header.base_offset, log_start), newest)
+            if newest >= timestamp:
+                return _Place(max(header.base_offset, log_start), newest)
     return NOWHERE
 
 
-def newest_record(batches: Batches, first: int, end: int) -> _Place:
+def newest_record(batches: Batches, first: int, end: int) -> Sliced[_Place]:
     """The first of the newest records of a span that lie in [first, end)."""
     view = batches.view()
     best = NOWHERE
-    for at in batch_positions(view)[0]:
+    for number, at in enumerate(batch_positions(view)[0]):
+        if number % BATCHES_A_SLICE == 0:
+            yield
         header = read_header(view, at)
         if header.base_offset >= end:
             break
-        if header.last_offset < first or _newest_of_batch(header, view, at) <= best.timestamp:
+        if header.last_offset < first or not _may_have(header, best.timestamp + 1):
             continue
         try:
-            for record in iterate(view, at):
-                if record.timestamp > best.timestamp and first <= record.offset < end:
-                    best = _Place(record.offset, record.timestamp)
+            for offsets, stamps in _offsets_and_timestamps(header, view, at):
+                yield
+                if not stamps or max(stamps) <= best.timestamp:
+                    continue
+                for offset, stamp in zip(offsets, stamps, strict=False):
+                    if stamp > best.timestamp and first <= offset < end:
+                        best = _Place(offset, stamp)
         except ProtocolError:
             # As above: the batch is what there is.
             newest = max(header.max_timestamp, header.base_timestamp)
-            best = _Place(max(header.base_offset, first), newest)
+            if newest > best.timestamp:
+                best = _Place(max(header.base_offset, first), newest)
     return best
 
 
-def _newest_of_batch(header: BatchHeader, view: memoryview, at: int) -> int:
-    """How new the batch's records are at most, as far as its header is to be believed."""
+def _may_have(header: BatchHeader, timestamp: int) -> bool:
+    """Whether a record may be at or after `timestamp`, as far as the header is to be believed."""
     # A delete horizon takes the base's place (KIP-534), and such batches the cleaner has made.
-    if header.max_timestamp >= header.base_timestamp or header.attributes & (
+    believed = header.max_timestamp >= header.base_timestamp or header.attributes & (
         LOG_APPEND_TIME | DELETE_HORIZON
-    ):
-        return header.max_timestamp
-    try:
-        newest = newest_timestamp(header, bytes(payload(view, at)[1]))
-    except ProtocolError:
-        newest = None
-    return header.base_timestamp if newest is None else newest
+    )
+    return not believed or header.max_timestamp >= timestamp
+
+
+def _offsets_and_timestamps(
+    header: BatchHeader, view: memoryview, at: int
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Of the records of the batch at `at`, some at a time. Raises ProtocolError, perhaps after some."""
+    for heads in record_scan.heads(payload(view, at)[1], header.record_count):
+        offsets = [header.base_offset + delta for delta in heads.offset_deltas]
+        if header.is_log_append_time:
+            yield offsets, [header.max_timestamp] * len(offsets)
+        else:
+            yield offsets, [header.base_timestamp + delta for delta in heads.timestamp_deltas]

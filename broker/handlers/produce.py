@@ -7,8 +7,9 @@ Idempotence as in KIP-98 and KIP-360; record errors KIP-467; topic ids KIP-516. 
 KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactions.batch_transactions`).
 
 A request naming a topic that is not known here waits for a barrier (P8), and so does one with
-batches of a transaction of which this replica knows nothing; those behind it on its connection
-wait with it (P10).
+batches of a transaction of which this replica knows nothing, or with a large batch that must be
+opened away from the loop (`broker.produce.validation.Unread`), until that is done; those behind it
+on its connection wait with it (P10).
 
 Not served: v0 to v2 (never parsed).
 """
@@ -20,7 +21,7 @@ from broker.calls.call import Call
 from broker.node import Node
 from broker.produce.commit_queue import WITHOUT_LOG_START, Ticket
 from broker.produce.produce_path import NO_SESSION
-from broker.produce.validation import InvalidBatch, validate
+from broker.produce.validation import InvalidBatch, Unread, ValidBatch, validate
 from broker.transactions.batch_transactions import (
     Producer,
     Refusal,
@@ -55,6 +56,8 @@ def start(node: Node, call: Call) -> None:
         producing.defer(call.connection.number, request)
     else:
         request.begin()
+        if request.has_unread:
+            producing.defer(call.connection.number, request)
 
 
 def refuse(node: Node, call: Call, error: KafkaError) -> None:
@@ -103,11 +106,16 @@ def _find(node: Node, topic: ProduceTopic) -> Topic | None:
     return topics.by_name(name)
 
 
+_Judged = tuple[int, Topic, int, memoryview | None, ValidBatch | InvalidBatch | Unread]
+"""A batch of a request: its index, topic and partition, its bytes, and what is known of it."""
+
+
 class _Request:
     """A Produce request until it is answered."""
 
     __slots__ = (
         "_answered",
+        "_begun",
         "_call",
         "_instance",
         "_node",
@@ -115,6 +123,7 @@ class _Request:
         "_parsed",
         "_producer",
         "_results",
+        "_unread",
         "deadline",
     )
 
@@ -133,12 +142,15 @@ class _Request:
         # One more than there are: nothing is answered before every batch has been looked at.
         self._open = count + 1
         self._answered = False
+        self._begun = False
+        self._unread: list[_Judged] = []
+        """From the first batch on that has to be opened away from the loop: what is still to take."""
         self.deadline = node.producing.time() + max(0, parsed.timeout_ms) / 1000
         """In the loop's time."""
 
     def needs_barrier(self) -> bool:
         """It names a topic, a partition or a transaction that a newer replica might know."""
-        if isinstance(self._producer, Refusal):
+        if isinstance(self._producer, Refusal) or self._begun:
             return False
         for topic in self._parsed.topics:
             found = _find(self._node, topic)
@@ -171,8 +183,9 @@ class _Request:
 
         Not `reached`: the metadata log is out of reach, so "unknown" would not be certain.
         """
-        if self._call.connection.closed:
+        if self._call.connection.closed or self._begun:
             return
+        self._begun = True
         refusal = self._refusal(reached=reached)
         if isinstance(self._producer, Producer) and refusal is None:
             self._instance = self._name_transaction(self._producer)
@@ -192,6 +205,29 @@ class _Request:
             self._node.producing.watch(self)
         else:
             self._answer()
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._unread)
+
+    async def take_unread(self) -> None:
+        """Open what has to be opened, and take that and what is behind it. What a client that is
+        gone, or that was told that its time is up, has left is not taken any more."""
+        for index, topic, partition, data, verdict in self._unread:
+            judged = await self._read(verdict) if isinstance(verdict, Unread) else verdict
+            if judged is None or self._is_over():
+                self._node.producing.refused(
+                    topic.topic_id, partition, data, version=self._call.version
+                )
+            else:
+                self._take_judged(index, topic, partition, judged)
+        self._unread = []
+
+    async def _read(self, batch: Unread) -> ValidBatch | InvalidBatch | None:
+        return await self._node.off_loop.run(batch.work, records=batch.records, gone=self._is_over)
+
+    def _is_over(self) -> bool:
+        return self._answered or self._call.abandoned
 
     def settle(self, index: int, result: PartitionResult) -> None:
         """One of the batches is in the log, or will not be. After a time-out nobody listens."""
@@ -281,9 +317,18 @@ class _Request:
             version=self._call.version,
             now_ms=self._node.now_ms(),
         )
+        if self._unread or isinstance(verdict, Unread):
+            self._unread.append((index, topic, partition, data, verdict))
+        else:
+            self._take_judged(index, topic, partition, verdict)
+
+    def _take_judged(
+        self, index: int, topic: Topic, partition: int, verdict: ValidBatch | InvalidBatch
+    ) -> None:
         if isinstance(verdict, InvalidBatch):
             self.settle(index, self._unsound(topic, partition, verdict))
             return
+        producing = self._node.producing
         header = verdict.header
         instance = self._instance if header.is_transactional else NO_TRANSACTION
         if isinstance(instance, Refusal):

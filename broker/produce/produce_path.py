@@ -75,12 +75,16 @@ class DelayedProduce(Protocol):
 
 
 class DeferredProduce(Protocol):
-    """A request that names what this replica does not know (yet)."""
+    """A request that names what this replica does not know (yet), or whose batches must be opened."""
 
     def needs_barrier(self) -> bool: ...
 
     def begin(self, *, reached: bool) -> None:
-        """Go on, or when not `reached` refuse it all: nobody knows whether it could be done."""
+        """Go on, unless it has begun; when not `reached` refuse it all: nobody knows whether it could be done."""
+        ...
+
+    async def take_unread(self) -> None:
+        """Go on with batches that have to be opened away from the loop, if it has any."""
         ...
 
 
@@ -206,7 +210,8 @@ class ProducePath:
             self._loop.call_soon(self._flush)
 
     def defer(self, connection: int, deferred: DeferredProduce) -> None:
-        """Let a request wait for a barrier, and with it those of its connection behind it (P10)."""
+        """Let a request wait for a barrier, or until its batches are read, and with it those of
+        its connection behind it (P10)."""
         queue = self._deferred.get(connection)
         if queue is not None:
             queue.append(deferred)
@@ -215,7 +220,7 @@ class ProducePath:
         self._tasks.create_task(self._run_deferred(connection))
 
     def is_deferring(self, connection: int) -> bool:
-        """A request of the connection waits for a barrier: those behind it must, too."""
+        """A request of the connection waits: those behind it must, too."""
         return connection in self._deferred
 
     async def _run_deferred(self, connection: int) -> None:
@@ -230,7 +235,9 @@ class ProducePath:
                     while queue:
                         queue.popleft().begin(reached=False)
                     break
-            queue.popleft().begin(reached=True)
+            deferred = queue.popleft()
+            deferred.begin(reached=True)
+            await deferred.take_unread()
         del self._deferred[connection]
 
     def overtakes(

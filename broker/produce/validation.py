@@ -2,7 +2,13 @@
 
 The header and the CRC decide for ordinary topics; records are looked at, and decompressed, only
 where a topic's settings demand it: null keys of compacted topics, timestamps out of bounds, another
-codec. The first violation of the batch wins; of its records all are listed (KIP-467).
+codec, or all records (frazil.records.validate). The first violation of the batch wins; of its records
+all are listed (KIP-467). What a batch becomes is bounded by the topic's max.message.bytes
+(`protocol.compression.inflated_max`); one that would become more is too large, so that a client may
+split it.
+
+Only small batches are opened at once. Any other is `Unread`: its caller has the work done in slices,
+away from the loop.
 
 How new a batch is says its newest record. Where records are looked at, the header's word is compared
 with them and written anew if it is another, as Kafka does with every batch. Where they are not, the
@@ -16,18 +22,27 @@ Left out: sequences and transactions (`broker.transactions.batch_transactions`, 
 topic exists.
 """
 
+import contextlib
 from typing import Final, NamedTuple
 
 from broker.config.topic_configs import TopicSettings
-from protocol import record_scan, records
-from protocol.compression import Codec
+from protocol import compression, record_scan, records
+from protocol.compression import Codec, InflatesTooFarError
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.records import BatchHeader, Record
+from protocol.record_scan import Heads
+from protocol.records import BatchHeader
+from protocol.slices import Sliced, finish
 from protocol.types import Buffer
 
 LONG_MAX: Final = (1 << 63) - 1
 RECORD_ERRORS_MAX: Final = 1000
 """Refused records that are listed; a batch may have a million."""
+RECORDS_IN_PLACE: Final = 512
+BYTES_IN_PLACE: Final = 16 * 1024
+"""As sent."""
+INFLATED_IN_PLACE: Final = 64 * 1024
+RECODED_IN_PLACE: Final = 16 * 1024
+"""Decompressed, where it is compressed anew. A batch within these takes less than about a millisecond."""
 AHEAD_MS: Final = 5_000
 """The clocks of clients are ahead of ours by no more, those whose newest timestamps nobody knows.
 What is too much is paid by who looks for the newest record: it has to be sought in so many more."""
@@ -63,33 +78,51 @@ class InvalidBatch(NamedTuple):
     """Index in the batch, and why."""
 
 
+class Unread(NamedTuple):
+    """A batch that must be opened, and is too large for that to be done at once."""
+
+    work: Sliced[ValidBatch | InvalidBatch]
+    """Opens it, and says what it is."""
+    records: int
+    """That it says it has."""
+
+
 def validate(
     data: memoryview | None, topic: TopicSettings, *, version: int, now_ms: int
-) -> ValidBatch | InvalidBatch:
+) -> ValidBatch | InvalidBatch | Unread:
     """Check what a Produce request of `version` holds for one partition of `topic`."""
     if data is None:
         return InvalidBatch(ErrorCode.INVALID_RECORD, "a partition without a record batch")
-    header = records.check_batch(data, bytes_max=topic.max_message_bytes, produce_version=version)
+    header = records.check_batch(
+        data,
+        bytes_max=topic.max_message_bytes,
+        inflated_max=topic.inflated_bytes_max,
+        produce_version=version,
+    )
     if isinstance(header, ErrorCode):
         return InvalidBatch(header)
     if header.is_log_append_time or (header.is_transactional and header.producer_id < 0):
         return _refuse_attributes(header)
-    newest: int | None = None
-    if topic.compacted or not _timestamps_are_fine(header, topic, now_ms):
-        judged = _validate_records(data, topic, now_ms)
-        if isinstance(judged, InvalidBatch):
-            return judged
-        newest = judged
-    if topic.compression_type != "producer" and _CODECS[topic.compression_type] != header.codec:
-        return _recompressed(data, topic, now_ms)
+    if (
+        _looks_at_records(topic)
+        or _recodes(header, topic)
+        or not _timestamps_are_fine(header, topic, now_ms)
+    ):
+        return _open(data, header, topic, now_ms)
     if topic.timestamp_type != "CreateTime":
         return _stamped(bytearray(data), now_ms)
-    if newest is not None:
-        return _corrected(data, header, newest)
     newest = header.max_timestamp
     if newest < header.base_timestamp:
         newest = _newest_possible(header, topic, now_ms)
     return ValidBatch(data, header, -1, newest)
+
+
+def _looks_at_records(topic: TopicSettings) -> bool:
+    return topic.compacted or topic.validates_records
+
+
+def _recodes(header: BatchHeader, topic: TopicSettings) -> bool:
+    return topic.compression_type != "producer" and _CODECS[topic.compression_type] != header.codec
 
 
 def _refuse_attributes(header: BatchHeader) -> InvalidBatch:
@@ -123,38 +156,141 @@ def _newest_possible(header: BatchHeader, topic: TopicSettings, now_ms: int) -> 
     return min(newest, now_ms + topic.timestamp_after_max_ms)
 
 
-def _validate_records(data: memoryview, topic: TopicSettings, now_ms: int) -> InvalidBatch | int:
-    """The newest timestamp of the records, unless one of them must not be taken."""
-    check_timestamps = topic.timestamp_type == "CreateTime"
-    error = ErrorCode.INVALID_RECORD
-    refused: list[tuple[int, str]] = []
-    count = 0
-    newest = records.NO_TIMESTAMP
+def _open(
+    data: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int
+) -> ValidBatch | InvalidBatch | Unread:
+    """Judge a batch by its records: at once when it is small."""
+    if header.record_count <= RECORDS_IN_PLACE and len(data) <= BYTES_IN_PLACE:
+        at_once = RECODED_IN_PLACE if _recodes(header, topic) else INFLATED_IN_PLACE
+        with contextlib.suppress(InflatesTooFarError):
+            return finish(_validate_records(data, header, topic, now_ms, inflated_max=at_once))
+    return Unread(_validate_whole(data, header, topic, now_ms), header.record_count)
+
+
+def _validate_whole(
+    data: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int
+) -> Sliced[ValidBatch | InvalidBatch]:
+    inflated_max = topic.inflated_bytes_max
+    if _recodes(header, topic) and topic.compression_type == "uncompressed":
+        # It would be too large as it is stored.
+        inflated_max = min(inflated_max, topic.max_message_bytes - records.HEADER_BYTES)
     try:
-        for index, record in enumerate(records.iterate(data)):
-            reason = None
-            newest = max(newest, record.timestamp)
-            if check_timestamps and (reason := _bad_timestamp(record, topic, now_ms)):
-                error = ErrorCode.INVALID_TIMESTAMP
-            elif topic.compacted and record.key is None:
-                reason = "A compacted topic takes no record without a key."
-            if reason is not None:
-                count += 1
-                if len(refused) < RECORD_ERRORS_MAX:
-                    refused.append((index, reason))
+        return (
+            yield from _validate_records(data, header, topic, now_ms, inflated_max=inflated_max)
+        )
+    except InflatesTooFarError as error:
+        return InvalidBatch(ErrorCode.MESSAGE_TOO_LARGE, f"the batch's {error}")
+
+
+def _validate_records(
+    data: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int, *, inflated_max: int
+) -> Sliced[ValidBatch | InvalidBatch]:
+    """Raises InflatesTooFarError when the records are more than `inflated_max` bytes."""
+    is_stamped = topic.timestamp_type != "CreateTime"
+    newest = header.max_timestamp
+    try:
+        content = records.payload(data, bytes_max=inflated_max)[1]
+        yield
+        if _looks_at_records(topic) or not is_stamped:
+            judged = yield from _look(content, header, topic, now_ms)
+            if isinstance(judged, InvalidBatch):
+                return judged
+            newest = judged
+    except InflatesTooFarError:
+        raise
     except ProtocolError as malformed:
         return InvalidBatch(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
-    if not count:
-        return newest
-    if error == ErrorCode.INVALID_TIMESTAMP:
-        message = "One or more records have been rejected due to invalid timestamp"
-    else:
-        message = f"One or more records have been rejected due to {count} record errors in total"
-    return InvalidBatch(error, message, tuple(refused))
+    if _recodes(header, topic):
+        return _recoded(header, content, topic, newest, now_ms)
+    if is_stamped:
+        return _stamped(bytearray(data), now_ms)
+    return _corrected(data, header, newest)
 
 
-def _bad_timestamp(record: Record, topic: TopicSettings, now_ms: int) -> str | None:
-    timestamp = record.timestamp
+class _Refused:
+    """Records that must not be taken."""
+
+    def __init__(self) -> None:
+        self.error = ErrorCode.INVALID_RECORD
+        self.count = 0
+        self.named: list[tuple[int, str]] = []
+
+    def add(self, index: int, reason: str) -> None:
+        self.count += 1
+        if len(self.named) < RECORD_ERRORS_MAX:
+            self.named.append((index, reason))
+
+    def verdict(self) -> InvalidBatch:
+        if self.error == ErrorCode.INVALID_TIMESTAMP:
+            message = "One or more records have been rejected due to invalid timestamp"
+        else:
+            message = (
+                f"One or more records have been rejected due to {self.count} record errors in total"
+            )
+        return InvalidBatch(self.error, message, tuple(self.named))
+
+
+def _look(
+    content: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int
+) -> Sliced[InvalidBatch | int]:
+    """The newest timestamp of the records, unless one of them must not be taken. Raises ProtocolError."""
+    refused = _Refused()
+    newest = records.NO_TIMESTAMP
+    for heads in record_scan.heads(content, header.record_count):
+        if heads.timestamp_deltas:
+            newest = max(newest, header.base_timestamp + max(heads.timestamp_deltas))
+            if not _are_fine(heads, header, topic, now_ms):
+                _name_wrong(heads, header, topic, now_ms, refused)
+        yield
+    return refused.verdict() if refused.count else min(newest, LONG_MAX)
+
+
+def _are_fine(heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:
+    """None of them can be wrong, as far as all together tell."""
+    base, deltas = header.base_timestamp, heads.timestamp_deltas
+    if topic.timestamp_type == "CreateTime" and (
+        base + max(deltas) - now_ms > topic.timestamp_after_max_ms
+        or now_ms - base - min(deltas) > topic.timestamp_before_max_ms
+    ):
+        return False
+    if topic.compacted and heads.keyless:
+        return False
+    if topic.validates_records and heads.flagged:
+        return False
+    if not _checks_offsets(header, topic):
+        return True
+    first = heads.first
+    return heads.offset_deltas == list(range(first, first + len(heads.offset_deltas)))
+
+
+def _checks_offsets(header: BatchHeader, topic: TopicSettings) -> bool:
+    """As Kafka, which does so with compressed batches."""
+    return topic.validates_records or header.codec != Codec.NONE
+
+
+def _name_wrong(
+    heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int, refused: _Refused
+) -> None:
+    keyless = set(heads.keyless) if topic.compacted else set()
+    flagged = set(heads.flagged) if topic.validates_records else set()
+    checks_offsets = _checks_offsets(header, topic)
+    checks_timestamps = topic.timestamp_type == "CreateTime"
+    rows = zip(heads.timestamp_deltas, heads.offset_deltas, strict=False)
+    for index, (timestamp_delta, offset_delta) in enumerate(rows, heads.first):
+        timestamp = header.base_timestamp + timestamp_delta
+        reason = _bad_timestamp(timestamp, topic, now_ms) if checks_timestamps else None
+        if reason is not None:
+            refused.error = ErrorCode.INVALID_TIMESTAMP
+            refused.add(index, reason)
+        elif index in keyless:
+            refused.add(index, "A compacted topic takes no record without a key.")
+        elif checks_offsets and offset_delta != index:
+            refused.add(index, f"The record's offset is {offset_delta}, it should be {index}.")
+        elif index in flagged:
+            refused.add(index, "The record has attributes, and none are defined.")
+
+
+def _bad_timestamp(timestamp: int, topic: TopicSettings, now_ms: int) -> str | None:
     if timestamp == records.NO_TIMESTAMP:
         return None
     too_old = now_ms - timestamp > topic.timestamp_before_max_ms
@@ -174,29 +310,21 @@ def _corrected(data: memoryview, header: BatchHeader, newest: int) -> ValidBatch
     return ValidBatch(changed, records.read_header(changed), -1, newest)
 
 
-def _recompressed(data: memoryview, topic: TopicSettings, now_ms: int) -> ValidBatch | InvalidBatch:
-    is_stamped = topic.timestamp_type != "CreateTime"
-    try:
-        header, content = records.payload(data)
-    except ProtocolError as malformed:
-        return InvalidBatch(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
-    if not is_stamped:
-        newest = record_scan.newest_timestamp(header, bytes(content))
-        if newest is None or newest - now_ms > topic.timestamp_after_max_ms:
-            judged = _validate_records(data, topic, now_ms)  # It says what is wrong.
-            if isinstance(judged, InvalidBatch):
-                return judged
-            newest = judged
-        header = header._replace(max_timestamp=newest)
+def _recoded(
+    header: BatchHeader, content: memoryview, topic: TopicSettings, newest: int, now_ms: int
+) -> ValidBatch | InvalidBatch:
+    """The batch in the topic's codec."""
     codec = _CODECS[topic.compression_type]
-    recoded = records.recompress(header, content, codec, topic.compression_level)
-    if len(recoded) > topic.max_message_bytes:
+    packed = compression.compress(codec, content, topic.compression_level)
+    length = len(packed) + records.HEADER_BYTES
+    if length > topic.max_message_bytes:
         return InvalidBatch(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {len(recoded)} bytes as {topic.compression_type},"
+            f"the batch has {length} bytes as {topic.compression_type},"
             f" at most {topic.max_message_bytes}",
         )
-    if is_stamped:
+    recoded = records.recoded(header._replace(max_timestamp=newest), packed, codec)
+    if topic.timestamp_type != "CreateTime":
         return _stamped(bytearray(recoded), now_ms)
     header = records.read_header(recoded)
     return ValidBatch(recoded, header, -1, header.max_timestamp)

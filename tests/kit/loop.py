@@ -140,6 +140,17 @@ class SimLoop(asyncio.SelectorEventLoop):
         finally:
             OWNER.reset(token)
 
+    @override
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """There are no threads here: it is done in a turn of its own."""
+
+        async def run() -> T:
+            return func(*args)
+
+        return self.create_task(run())
+
     def pause(self, owner: str) -> None:
         self._paused.setdefault(owner, [])
 

@@ -134,8 +134,9 @@ MUTANTS = (
     Mutant(
         name="held-requests-share-the-first-ones-barrier",
         promise="P9",
-        before="            queue.popleft().begin(reached=True)\n        del",
-        after="            while queue:\n                queue.popleft().begin(reached=True)\n        del",
+        before="            deferred.begin(reached=True)\n",
+        after="            deferred.begin(reached=True)\n"
+        "            while queue:\n                queue.popleft().begin(reached=True)\n",
         tests=("test_a_request_held_behind_another_gets_a_barrier_of_its_own",),
         why="The second of two held requests is answered by what the log held before it came.",
     ),

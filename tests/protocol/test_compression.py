@@ -10,13 +10,18 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import compression
 from protocol.compression import (
+    DECOMPRESSED_BYTES_MAX,
     NO_ROOM,
+    RATIO_MAX,
     Codec,
+    InflatesTooFarError,
     _zstd_size,
     compress,
     decompress,
     decompress_into,
+    inflated_max,
 )
 from protocol.errors import ProtocolError
 
@@ -182,3 +187,85 @@ def test_zstd_that_lies_about_its_size_inflates_to_the_bound_or_is_refused(said)
 
 def test_gzip_of_other_writers_is_read():
     assert bytes(decompress(Codec.GZIP, gzip.compress(b"data" * 10))) == b"data" * 10
+
+
+MiB = 1 << 20
+
+
+def _zstd_that_says(size: int) -> bytes:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(8 * MiB))
+    return (
+        frame[:4] + bytes([frame[4] | 0xC0]) + frame[5:6] + size.to_bytes(8, "little") + frame[6:]
+    )
+
+
+BOMBS = {
+    "gzip": (Codec.GZIP, compress(Codec.GZIP, bytes(8 * MiB))),
+    "gzip of many members": (Codec.GZIP, compress(Codec.GZIP, bytes(MiB // 2)) * 16),
+    "zstd": (Codec.ZSTD, compress(Codec.ZSTD, bytes(8 * MiB))),
+    "zstd without its size": (
+        Codec.ZSTD,
+        zstandard.ZstdCompressor(write_content_size=False).compress(bytes(8 * MiB)),
+    ),
+    "zstd that says little": (Codec.ZSTD, _zstd_that_says(100)),
+    "zstd that says much": (Codec.ZSTD, _zstd_that_says(1 << 40)),
+    "zstd of many frames": (Codec.ZSTD, compress(Codec.ZSTD, bytes(MiB // 2)) * 16),
+    "lz4": (Codec.LZ4, compress(Codec.LZ4, bytes(8 * MiB))),
+    "lz4 of linked blocks": (Codec.LZ4, lz4.frame.compress(bytes(8 * MiB), block_linked=True)),
+    "snappy": (Codec.SNAPPY, compress(Codec.SNAPPY, bytes(8 * MiB))),
+    "snappy without framing": (Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(bytes(8 * MiB)))),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_bomb_is_given_more_room_than_the_bound(name, monkeypatch):
+    codec, data = BOMBS[name]
+    asked = []
+    make = compression._room
+    monkeypatch.setattr(compression, "_room", lambda size: asked.append(size) or make(size))
+    with pytest.raises(ProtocolError):
+        decompress(codec, data, bytes_max=MiB + 1)
+    assert max(asked, default=0) <= MiB + 1
+
+
+@pytest.mark.parametrize("name", [name for name in BOMBS if "says" not in name])
+def test_what_inflates_too_far_is_told_apart_from_what_is_broken(name):
+    with pytest.raises(InflatesTooFarError):
+        decompress(*BOMBS[name], bytes_max=MiB // 4)
+    with pytest.raises(ProtocolError) as broken:
+        decompress(BOMBS[name][0], b"\xff" * 40)
+    assert not isinstance(broken.value, InflatesTooFarError)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_no_codec_makes_more_of_a_byte_than_is_said(codec):
+    level = None if codec in {Codec.NONE, Codec.SNAPPY} else {1: 9, 3: 17, 4: 22}[codec]
+    packed = compress(codec, bytes(16 * MiB), level)
+    assert 0.9 * RATIO_MAX[codec] < 16 * MiB / len(packed) <= RATIO_MAX[codec]
+
+
+def test_a_batch_may_inflate_to_a_multiple_of_the_largest_as_sent_within_what_readers_read():
+    assert [inflated_max(bytes_max) // MiB for bytes_max in (0, 1000, MiB // 2, MiB)] == [
+        16,
+        16,
+        32,
+        64,
+    ]
+    assert inflated_max(100 * MiB) == DECOMPRESSED_BYTES_MAX
+
+
+def _in_blocks(*blocks: bytes) -> bytes:
+    packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
+    lengths = [struct.pack(">i", len(block)) for block in packed]
+    return (
+        b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(map(bytes.__add__, lengths, packed))
+    )
+
+
+def test_snappy_of_many_small_blocks_is_refused_and_of_few_is_not():
+    """Each costs as much as a large one."""
+    few = [b"ab"] * 1000
+    assert bytes(decompress(Codec.SNAPPY, _in_blocks(*few))) == b"ab" * 1000
+    with pytest.raises(ProtocolError, match="blocks of only"):
+        decompress(Codec.SNAPPY, _in_blocks(*few, *few))
+    assert len(decompress(Codec.SNAPPY, _in_blocks(*[bytes(1024)] * 3000))) == 3000 * 1024

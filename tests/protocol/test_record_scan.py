@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
 from protocol.record_scan import (
+    HEADS_MAX,
     KEY_BYTES_MAX,
+    Heads,
     Scanned,
+    heads,
     moved,
     newest_timestamp,
     scan,
@@ -191,3 +194,86 @@ def test_whatever_the_bytes_scanning_returns(data: bytes, count: int, last_delta
 def test_timestamp_deltas_that_would_not_fit_wrap_as_they_do_in_kafka_s_clients() -> None:
     again = moved(RECORD, [(0, len(RECORD))], later=1 << 63)
     assert timestamp_delta(again, 0) == -(1 << 63)
+
+
+def heads_of(batch: bytes) -> list[Heads]:
+    header, data = payload(batch)
+    return list(heads(data, header.record_count))
+
+
+def sizes_of(found: list[Heads]) -> list[int]:
+    return [len(part.offset_deltas) for part in found]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(RECORDS, st.sampled_from([1, 1, 63, 64, 1 << 21])), min_size=1, max_size=6)
+)
+def test_heads_say_what_reading_the_records_does(drawn: list[tuple[Record, int]]) -> None:
+    made = with_gaps(drawn)
+    (found,) = heads_of(build_batch(made))
+    assert found.offset_deltas == [record.offset for record in made]
+    base = made[0].timestamp
+    assert found.timestamp_deltas == [record.timestamp - base for record in made]
+    assert found.keyless == [at for at, record in enumerate(made) if record.key is None]
+    assert (found.first, found.flagged) == (0, [])
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.data())
+def test_heads_are_read_of_whatever_bytes_can_be_read_as_records(data: st.DataObject) -> None:
+    batch = bytearray(build_batch([Record(-1, 5, b"key", b"v" * 70, (("h", b"x"),))] * 2))
+    at = data.draw(st.integers(61, len(batch) - 1))
+    batch[at] = data.draw(st.integers(0, 255))
+    wrong = 0
+    for read in (lambda: list(iterate(bytes(batch))), lambda: heads_of(bytes(batch))):
+        try:
+            read()
+        except ProtocolError:
+            wrong += 1
+    assert wrong in {0, 2}
+
+
+def test_heads_come_in_slices_that_are_bounded() -> None:
+    found = heads_of(build_batch([Record(-1, 5, b"k")] * (2 * HEADS_MAX + 1)))
+    assert [(part.first, len(part.offset_deltas)) for part in found] == [
+        (0, HEADS_MAX),
+        (HEADS_MAX, HEADS_MAX),
+        (2 * HEADS_MAX, 1),
+    ]
+
+
+def test_a_record_of_many_headers_takes_many_slices() -> None:
+    many = Record(-1, 5, b"k", None, (("", None),) * (3 * HEADS_MAX))
+    assert sizes_of(heads_of(build_batch([many]))) == [0, 0, 0, 1]
+
+
+def test_heads_before_what_is_broken_are_read() -> None:
+    parts = heads(RECORD + b"\x0f" + RECORD[1:], 2)
+    assert next(parts).offset_deltas == [0]
+    with pytest.raises(ProtocolError, match="record 1 "):
+        next(parts)
+
+
+def test_attributes_of_records_are_told() -> None:
+    (found,) = heads(RECORD[:1] + b"\x01" + RECORD[2:] + SECOND, 2)
+    assert found.flagged == [0]
+
+
+@pytest.mark.parametrize(
+    ("records", "count"),
+    [
+        (RECORD, 2),
+        (RECORD + b"\0", 1),
+        (RECORD[:-1], 1),
+        (RECORD[:4] + b"\x0c" + RECORD[5:], 1),
+        (RECORD[:6] + b"\x03" + RECORD[7:], 1),  # A value of -2 bytes.
+        (RECORD[:8] + b"\x01", 1),  # -1 headers.
+        (RECORD[:8] + b"\x02", 1),
+        (b"\x14" + RECORD[1:8] + b"\x02\x01\x01", 1),  # A header without a key.
+        (b"\x18" + RECORD[1:3] + b"\x80\x80\x80\x80\x10" + RECORD[4:], 1),  # 33 bits.
+    ],
+)
+def test_what_are_no_such_records_has_no_heads(records: bytes, count: int) -> None:
+    with pytest.raises(ProtocolError):
+        list(heads(records, count))

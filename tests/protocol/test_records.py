@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import records
-from protocol.compression import Codec, compress
+from protocol.compression import RATIO_MAX, Codec, compress
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.records import Record, build_batch
 from tests.protocol.kio_oracle import ints, texts
@@ -122,7 +122,8 @@ def test_a_header_key_that_is_not_utf8_keeps_its_bytes():
 @pytest.mark.parametrize("codec", Codec)
 def test_recompression_changes_the_codec_and_nothing_else(codec):
     batch = build_batch(TWO, codec=Codec.LZ4, producer_id=4, producer_epoch=0, base_sequence=6)
-    other = records.recompress(*records.payload(batch), codec)
+    header, content = records.payload(batch)
+    other = records.recoded(header, compress(codec, content), codec)
     assert records.validate_batch(other) == ErrorCode.NONE
     assert list(records.iterate(other)) == list(records.iterate(batch))
     before, after = records.read_header(batch), records.read_header(other)
@@ -290,6 +291,30 @@ def test_a_count_that_the_bytes_cannot_hold_is_refused(codec):
     batch = changed(build_batch(TWO, codec=codec), 57, ">i", (1 << 31) - 1)
     batch = changed(batch, 23, ">i", (1 << 31) - 2)
     assert records.validate_batch(batch) == ErrorCode.INVALID_RECORD
+
+
+def counting(batch: bytes, count: int) -> bytes:
+    """The batch with another count of records in its header."""
+    return changed(changed(batch, 57, ">i", count), 23, ">i", count - 1)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_count_that_the_codec_cannot_make_of_the_bytes_is_refused(codec):
+    batch = build_batch(TWO, codec=codec)
+    most = (len(batch) - records.HEADER_BYTES) * RATIO_MAX[codec] // records.RECORD_BYTES_MIN
+    assert records.validate_batch(counting(batch, most)) == ErrorCode.NONE
+    assert records.validate_batch(counting(batch, most + 1)) == ErrorCode.INVALID_RECORD
+
+
+def test_a_count_that_needs_more_than_batches_may_inflate_to_is_refused():
+    batch = build_batch(TWO, codec=Codec.ZSTD)
+    bound = 1000 * records.RECORD_BYTES_MIN
+    taken = records.check_batch(counting(batch, 1000), inflated_max=bound)
+    assert isinstance(taken, records.BatchHeader)
+    refused = records.check_batch(counting(batch, 1001), inflated_max=bound)
+    assert refused == ErrorCode.INVALID_RECORD
+    plain = build_batch([Record()] * 1001)
+    assert isinstance(records.check_batch(plain, inflated_max=bound), records.BatchHeader)
 
 
 def test_the_smallest_records_fill_the_bytes_exactly():

@@ -6,11 +6,19 @@ import pytest
 
 from broker.config.kafka_settings import KafkaSettings
 from broker.config.topic_configs import TopicSettings, effective
-from broker.produce.validation import AHEAD_MS, LONG_MAX, InvalidBatch, ValidBatch, validate
-from protocol import records
+from broker.produce.validation import (
+    AHEAD_MS,
+    LONG_MAX,
+    InvalidBatch,
+    Unread,
+    ValidBatch,
+    validate,
+)
+from protocol import compression, records
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
+from protocol.slices import finish
 from tests.kit.agents import NOW_MS
 from tests.kit.batches import batch
 from tests.storage.lies import FAR_MS, saying
@@ -20,7 +28,8 @@ PLAIN = effective({}, KafkaSettings())
 
 def _validate(data, topic=PLAIN, *, version: int = 9):
     view = None if data is None else memoryview(bytes(data))
-    return validate(view, topic, version=version, now_ms=NOW_MS)
+    verdict = validate(view, topic, version=version, now_ms=NOW_MS)
+    return finish(verdict.work) if isinstance(verdict, Unread) else verdict
 
 
 def _valid(data, topic=PLAIN) -> ValidBatch:
@@ -318,3 +327,122 @@ def test_log_append_time_marks_a_copy_and_keeps_the_crc_valid() -> None:
     assert records.validate_batch(verdict.data) == ErrorCode.NONE
     assert [record.timestamp for record in records.iterate(verdict.data)] == [NOW_MS]
     assert records.read_header(data).max_timestamp == 5
+
+
+# What a batch becomes, and records that are walked.
+
+FULL = replace(PLAIN, validates_records=True)
+OPENED = {
+    "compacted": replace(PLAIN, compacted=True),
+    "recompressed": replace(PLAIN, compression_type="lz4"),
+    "validated": FULL,
+    "bounded in time": replace(PLAIN, timestamp_before_max_ms=10**9),
+}
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("name", OPENED)
+def test_a_batch_that_inflates_beyond_what_the_topic_allows_is_too_large(
+    name: str, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may split it, which it does for no other error."""
+    rooms: list[int] = []
+    make = compression._room
+    monkeypatch.setattr(compression, "_room", lambda size: rooms.append(size) or make(size))
+    bound = 1 << 20
+    topic = replace(OPENED[name], inflated_bytes_max=bound)
+    data = batch(bytes(8 * bound), key=b"k", codec=codec)
+    verdict = _validate(data, topic)
+    assert verdict.error == ErrorCode.MESSAGE_TOO_LARGE
+    assert f"inflates to more than {bound} bytes" in verdict.message
+    assert max(rooms) <= bound
+    assert isinstance(_validate(batch(bytes(bound // 2), key=b"k", codec=codec), topic), ValidBatch)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_batches_as_honest_clients_make_them_may_be_opened(codec: Codec) -> None:
+    """A ratio of many hundreds, of constant records; and logs of nearly the largest size."""
+    constant = [Record(timestamp=NOW_MS, key=b"k", value=bytes(1000))] * 1000
+    line = b'{"level":"info","service":"billing","at":%d,"message":"request served"}'
+    logs = [Record(timestamp=NOW_MS + at, key=b"%d" % at, value=line % at) for at in range(8_000)]
+    for records_ in (constant, logs):
+        for topic in OPENED.values():
+            assert isinstance(_validate(build_batch(records_, codec=codec), topic), ValidBatch)
+
+
+def test_what_a_topic_allows_follows_its_largest_batch() -> None:
+    sizes = {"8388608": 128 << 20, "524288": 32 << 20, "1000": 16 << 20}
+    for size, inflated in sizes.items():
+        topic = effective({"max.message.bytes": size}, KafkaSettings())
+        assert topic.inflated_bytes_max == inflated
+
+
+def test_a_count_beyond_what_the_topic_allows_is_refused_by_the_header() -> None:
+    topic = replace(PLAIN, inflated_bytes_max=7000)
+    data = build_batch([Record(timestamp=NOW_MS)] * 1001, codec=Codec.ZSTD)
+    assert _refused(data, topic) == (ErrorCode.INVALID_RECORD, [])
+
+
+def _with_records(content: bytes, *, count: int, codec: Codec = Codec.NONE) -> bytes:
+    """A batch that says it had so many records, with a valid checksum."""
+    header = records.read_header(batch())
+    return records.assemble(
+        header._replace(attributes=codec, record_count=count, last_offset_delta=count - 1), content
+    )
+
+
+_RECORD = b"\x10\0\0\0\x02k\x02v\0"
+GARBAGE = {
+    "noise": bytes(range(1, 200)),
+    "lengths beyond the batch": b"\x7e" + _RECORD[1:],
+    "a length that is not that of the fields": b"\x12" + _RECORD[1:] + b"\0",
+    "a value beyond the record": _RECORD[:6] + b"\x7e" + _RECORD[7:],
+    "headers that are not there": _RECORD[:8] + b"\x02",
+    "bytes behind the records": _RECORD + b"behind it",
+    "a varint without end": b"\xff" * 20,
+}
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_is_refused_only_where_records_are_validated(name: str, codec: Codec) -> None:
+    data = _with_records(GARBAGE[name], count=1, codec=codec)
+    assert _refused(data, FULL) == (ErrorCode.INVALID_RECORD, [])
+    assert bytes(_valid(data).data) == data
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_sound_records_pass_where_records_are_validated(codec: Codec) -> None:
+    made = [Record(timestamp=NOW_MS, headers=(("h", b"v"), ("", None)))] + [
+        Record(timestamp=NOW_MS, key=b"k" * 200, value=b"v" * 20_000)
+    ] * 10
+    data = build_batch(made, codec=codec)
+    assert bytes(_valid(data, FULL).data) == data
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_offsets_that_are_not_dense_are_refused_where_records_are_validated(at: int) -> None:
+    second = _RECORD[:3] + b"\x02" + _RECORD[4:]
+    content = [_RECORD, second]
+    assert isinstance(_validate(_with_records(b"".join(content), count=2), FULL), ValidBatch)
+    content[at] = content[at][:3] + b"\x04" + content[at][4:]
+    assert _refused(_with_records(b"".join(content), count=2), FULL) == (
+        ErrorCode.INVALID_RECORD,
+        [at],
+    )
+
+
+def test_offsets_of_compressed_records_are_compared_wherever_they_are_looked_at_as_in_kafka() -> (
+    None
+):
+    compacted = replace(PLAIN, compacted=True)
+    content = _RECORD[:3] + b"\x04" + _RECORD[4:]
+    for codec, error in ((Codec.NONE, None), (Codec.ZSTD, ErrorCode.INVALID_RECORD)):
+        verdict = _validate(_with_records(content, count=1, codec=codec), compacted)
+        assert getattr(verdict, "error", None) == error
+
+
+def test_attributes_of_records_are_refused_where_records_are_validated() -> None:
+    content = _RECORD[:1] + b"\x01" + _RECORD[2:]
+    assert _refused(_with_records(content, count=1), FULL) == (ErrorCode.INVALID_RECORD, [0])
+    assert isinstance(_validate(_with_records(content, count=1)), ValidBatch)

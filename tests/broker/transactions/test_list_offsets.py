@@ -4,6 +4,7 @@ import pytest
 
 from broker.handlers.list_offsets import find_record
 from protocol import apis
+from protocol.slices import finish
 from protocol.types import Incarnation
 from storage.formats.batches import Batches
 from storage.formats.spans import ObjectId, Span
@@ -60,8 +61,9 @@ def test_what_lies_behind_the_bound_in_a_span_is_not_found():
     data = stamped(0) + stamped(10, 20)
     batches = Batches.of(Span(ObjectId(Incarnation(1), 0), 0, len(data), 100, 3, NOW_MS), data)
     for bound, expected in ((101, NOWHERE), (102, (101, NOW_MS + 10))):
-        assert find_record(batches, NOW_MS + 1, log_start=100, bound=bound) == expected
-    assert find_record(batches, NOW_MS, log_start=100, bound=101) == (100, NOW_MS)
+        found = finish(find_record(batches, NOW_MS + 1, log_start=100, bound=bound))
+        assert found == expected
+    assert finish(find_record(batches, NOW_MS, log_start=100, bound=101)) == (100, NOW_MS)
 
 
 async def test_the_end_of_a_transaction_is_found_by_its_time_as_in_kafka():
