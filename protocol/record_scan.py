@@ -32,8 +32,8 @@ _INT64: Final = 1 << 64
 _INT64_MAX: Final = (1 << 63) - 1
 _LENGTH_MIN: Final = (RECORD_BYTES_MIN - 1) << 1
 """Of a record, as it is written: zigzag, without itself."""
-HEADS_MAX: Final = 2048
-"""Records, or headers of one record, in one slice of `heads`: a millisecond or two."""
+HEADS_MAX: Final = 1024
+"""Records, or headers of one record, in one slice of `heads`: about a millisecond."""
 
 
 class Scanned(NamedTuple):

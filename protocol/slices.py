@@ -1,8 +1,8 @@
 """Work that is cut into slices, so that whoever runs it may do something else between two of them, or stop.
 
-A generator that gives nothing but pauses, at most a few thousand records from one to the next (a
-millisecond or two; a codec, which runs without the interpreter's lock, takes its time in one
-slice), and returns the result. Pure.
+A generator that gives nothing but pauses, about a thousand records or a millisecond from one to the
+next (a codec, which runs without the interpreter's lock, takes its time in one slice), and returns
+the result. Pure.
 """
 
 from collections.abc import Generator

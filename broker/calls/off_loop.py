@@ -2,9 +2,9 @@
 
 What holds:
 
-* A slice is a millisecond or two of Python, or one run of a codec, which does without the
-  interpreter's lock. Behind each slice the loop has its turn, since it is the loop that asks for the
-  next one: what is done here takes what the loop leaves over, and never twice in one of its turns.
+* A slice is about a millisecond of Python, or one run of a codec, which does without the
+  interpreter's lock. Behind each slice the thread rests as long: everything else in this process
+  that needs the lock (the loop, the threads of store and log) has its turns then.
 * Two batches are open at most, one in each lane: those of many records do not keep others waiting.
   Within a lane whoever came first goes first, and a connection has one at a time; so they take turns.
 * Work stops at the next slice when its client is gone.
@@ -23,6 +23,7 @@ from protocol.slices import Sliced, advance
 
 T = TypeVar("T")
 
+REST_S: Final = 0.001
 MANY_RECORDS: Final = 1 << 17
 """More of them go into the slow lane. A tenth of a second, or two."""
 
@@ -58,5 +59,6 @@ class OffLoop:
                 ended = await loop.run_in_executor(self._threads, advance, work)
                 if ended is not None:
                     return cast("T", ended.result)
+                await asyncio.sleep(REST_S)
         work.close()
         return None

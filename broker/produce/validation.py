@@ -47,6 +47,9 @@ AHEAD_MS: Final = 5_000
 """The clocks of clients are ahead of ours by no more, those whose newest timestamps nobody knows.
 What is too much is paid by who looks for the newest record: it has to be sought in so many more."""
 
+_OUT_OF_RANGE: Final = "Timestamp {} is out of range. It should be within [{}, {}]."
+_NOT_DENSE: Final = "The record's offset is {}, it should be {}."
+
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -215,10 +218,10 @@ class _Refused:
         self.count = 0
         self.named: list[tuple[int, str]] = []
 
-    def add(self, index: int, reason: str) -> None:
+    def add(self, index: int, reason: str, *numbers: int) -> None:
         self.count += 1
-        if len(self.named) < RECORD_ERRORS_MAX:
-            self.named.append((index, reason))
+        if self.count <= RECORD_ERRORS_MAX:
+            self.named.append((index, reason.format(*numbers)))
 
     def verdict(self) -> InvalidBatch:
         if self.error == ErrorCode.INVALID_TIMESTAMP:
@@ -275,30 +278,24 @@ def _name_wrong(
     flagged = set(heads.flagged) if topic.validates_records else set()
     checks_offsets = _checks_offsets(header, topic)
     checks_timestamps = topic.timestamp_type == "CreateTime"
+    oldest = now_ms - topic.timestamp_before_max_ms
+    newest = now_ms + topic.timestamp_after_max_ms
     rows = zip(heads.timestamp_deltas, heads.offset_deltas, strict=False)
     for index, (timestamp_delta, offset_delta) in enumerate(rows, heads.first):
         timestamp = header.base_timestamp + timestamp_delta
-        reason = _bad_timestamp(timestamp, topic, now_ms) if checks_timestamps else None
-        if reason is not None:
+        if (
+            checks_timestamps
+            and not oldest <= timestamp <= newest
+            and timestamp != records.NO_TIMESTAMP
+        ):
             refused.error = ErrorCode.INVALID_TIMESTAMP
-            refused.add(index, reason)
+            refused.add(index, _OUT_OF_RANGE, timestamp, max(0, oldest), newest)
         elif index in keyless:
             refused.add(index, "A compacted topic takes no record without a key.")
         elif checks_offsets and offset_delta != index:
-            refused.add(index, f"The record's offset is {offset_delta}, it should be {index}.")
+            refused.add(index, _NOT_DENSE, offset_delta, index)
         elif index in flagged:
             refused.add(index, "The record has attributes, and none are defined.")
-
-
-def _bad_timestamp(timestamp: int, topic: TopicSettings, now_ms: int) -> str | None:
-    if timestamp == records.NO_TIMESTAMP:
-        return None
-    too_old = now_ms - timestamp > topic.timestamp_before_max_ms
-    if not too_old and timestamp - now_ms <= topic.timestamp_after_max_ms:
-        return None
-    oldest = max(0, now_ms - topic.timestamp_before_max_ms)
-    newest = now_ms + topic.timestamp_after_max_ms
-    return f"Timestamp {timestamp} is out of range. It should be within [{oldest}, {newest}]."
 
 
 def _corrected(data: memoryview, header: BatchHeader, newest: int) -> ValidBatch:

@@ -23,9 +23,10 @@ from storage.formats.batches import DamagedSpanError, place_of
 from storage.formats.spans import Marker, ObjectKind, Span
 
 RECORDS_MAX: Final = 1 << 20
-PAYLOAD_BYTES_MAX: Final = 64 << 20
-"""Of one batch, decompressed. One that has more counts as one that cannot be read: producers do not
-make such batches, and memory is bounded (P15)."""
+PAYLOAD_BYTES_MAX: Final = compression.DECOMPRESSED_BYTES_MAX
+"""Of one batch, decompressed: not less than an agent opens when it is produced. One that has more, of
+either, counts as one that cannot be read: producers do not make such batches, and memory is bounded
+(P15)."""
 _CRC_FROM: Final = 21
 
 

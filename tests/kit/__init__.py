@@ -11,6 +11,7 @@
 | bytes of a connection, order, bounds | `one.connect()`, a `Client` without sockets (`client`) | virtual time |
 | the hot paths alone | `world` in `tests/broker/produce` and `tests/broker/fetch`: `agent.produce`, `agent.fetch` | virtual time |
 | groups, transactions | `tests.broker.groups.world.agents`, `tests.broker.transactions.world.Producer` | virtual time |
+| what is done away from the loop | `threads.Threads` | virtual time |
 | jobs | `tests.broker.jobs.world`: a machine, a store, and the jobs themselves | no loop |
 | an agent's life, admin HTTP, tools | `sockets.agent_of(Place())`, marked `real_loop` | real time |
 | whole clusters under faults | `tests/sim`, from seeds | virtual time |

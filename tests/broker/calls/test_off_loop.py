@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from broker.calls.off_loop import MANY_RECORDS, OffLoop
+from broker.calls.off_loop import MANY_RECORDS, REST_S, OffLoop
 from protocol.slices import Sliced, finish
 
 WORDS = list[str]
@@ -72,6 +72,13 @@ async def test_work_whose_client_is_gone_before_its_turn_does_not_begin() -> Non
     done: WORDS = []
     assert await OffLoop().run(steps("a", 3, done), records=1, gone=lambda: True) is None
     assert done == []
+
+
+async def test_the_thread_rests_behind_each_slice() -> None:
+    """Or everything else would wait for the interpreter's lock at each of its steps."""
+    began = asyncio.get_running_loop().time()
+    await OffLoop().run(steps("a", 100, []), records=1, gone=never)
+    assert asyncio.get_running_loop().time() - began >= 100 * REST_S
 
 
 @pytest.mark.real_loop

@@ -1,12 +1,9 @@
 """Batches that are too large to be opened at once: away from the loop, in order, and not for nobody."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from protocol import record_scan
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.record_scan import HEADS_MAX
@@ -14,48 +11,11 @@ from protocol.records import Record, build_batch
 from tests.broker.agents import World
 from tests.kit.agents import NOW_MS
 from tests.kit.batches import batch, records_of
-from tests.kit.loop import SimLoop
+from tests.kit.threads import Threads
 from tests.storage.lies import FAR_MS, saying
 
 SLICES = 5
 LARGE = SLICES * HEADS_MAX
-
-
-class Threads:
-    """Stands for the threads: says what ran there, and holds it while `gate` is closed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.slices = 0
-        self.inside = False
-        self.gate = asyncio.Event()
-        self.gate.set()
-        monkeypatch.setattr(SimLoop, "run_in_executor", self._start)
-        heads = record_scan.heads
-
-        def watched(*arguments: Any) -> Iterator[Any]:
-            found = heads(*arguments)
-            while True:
-                self.scanned.append(self.inside)
-                try:
-                    yield next(found)
-                except StopIteration:
-                    return
-
-        self.scanned: list[bool] = []
-        """Of each slice of records that was looked at: whether that was in a thread."""
-        monkeypatch.setattr(record_scan, "heads", watched)
-
-    def _start(self, *work: Any) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().create_task(self._run(*work))
-
-    async def _run(self, _executor: object, work: Callable[..., Any], *arguments: Any) -> Any:
-        self.slices += 1
-        await self.gate.wait()
-        self.inside = True
-        try:
-            return work(*arguments)
-        finally:
-            self.inside = False
 
 
 @pytest.fixture
