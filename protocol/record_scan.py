@@ -33,7 +33,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 _LENGTH_MIN: Final = (RECORD_BYTES_MIN - 1) << 1
 """Of a record, as it is written: zigzag, without itself."""
 HEADS_MAX: Final = 1024
-"""Records, or headers of one record, in one slice of `heads`: about a millisecond."""
+"""Records, or headers of records, in one slice of `heads`: about a millisecond."""
 
 
 class Scanned(NamedTuple):
@@ -253,8 +253,9 @@ class Heads(NamedTuple):
 def heads(payload: Buffer, count: int) -> Iterator[Heads]:
     """Of the `count` records of which `payload` consists, decompressed: HEADS_MAX at a time, or fewer.
 
-    Raises ProtocolError when it does not, after the records before that. Lengths and offsets are
-    varints of 32 bits, timestamps of 64, as Kafka's clients read them.
+    None where headers take a slice of their own. Raises ProtocolError when it does not, after the
+    records before that. Lengths and offsets are varints of 32 bits, timestamps of 64, as Kafka's
+    clients read them.
     """
     at = 0
     for first in range(0, count, HEADS_MAX):
@@ -279,6 +280,7 @@ def _heads(  # noqa: C901 (Varints are read in place: a call costs more than the
     """Fills `found` with the records from the one at `at` on, before `last`; the byte after them."""
     _, offsets, timestamps, keyless, flagged = found
     size = len(payload)
+    passed = 0
     for number in range(found.first, last):
         twice = payload[at]
         at += 1
@@ -329,7 +331,7 @@ def _heads(  # noqa: C901 (Varints are read in place: a call costs more than the
         elif twice != 1:
             raise ProtocolError(f"record {number} has a value of {_signed(twice)} bytes")
         if payload[at]:
-            at = yield from _pass_headers(payload, at, end, number)
+            at, passed = yield from _pass_headers(payload, at, end, number, passed)
         else:
             at += 1
         if at != end:
@@ -337,13 +339,18 @@ def _heads(  # noqa: C901 (Varints are read in place: a call costs more than the
     return at
 
 
-def _pass_headers(payload: Buffer, at: int, end: int, number: int) -> Generator[Heads, None, int]:
-    """The byte after the headers whose count is at `at`. There may be millions in one record."""
+def _pass_headers(
+    payload: Buffer, at: int, end: int, number: int, passed: int
+) -> Generator[Heads, None, tuple[int, int]]:
+    """The byte after the headers whose count is at `at`, and how many were `passed` in this slice.
+    There may be millions in one record."""
     twice, at = _read_length(payload, at)
     if twice & 1 or twice >> 1 > end - at:
         raise ProtocolError(f"record {number} with {_signed(twice)} headers")
-    for header in range(twice >> 1):
-        if header % HEADS_MAX == HEADS_MAX - 1:
+    for _ in range(twice >> 1):
+        passed += 1
+        if passed == HEADS_MAX:
+            passed = 0
             yield Heads(number, [], [], [], [])
         twice, at = _read_length(payload, at)
         if twice & 1:
@@ -355,7 +362,7 @@ def _pass_headers(payload: Buffer, at: int, end: int, number: int) -> Generator[
             raise ProtocolError(f"record {number} has a header of {_signed(twice)} bytes")
         if at > end:
             raise ProtocolError(f"record {number} ends within its headers")
-    return at
+    return at, passed
 
 
 def _read_length(payload: Buffer, at: int) -> tuple[int, int]:

@@ -14,6 +14,8 @@ on its connection wait with it (P10).
 Not served: v0 to v2 (never parsed).
 """
 
+import asyncio
+import logging
 from typing import Final
 
 from broker.api import Api, Hot, Operation, Resource, Right
@@ -44,6 +46,8 @@ from protocol.produce import (
 )
 from txn.error_codes import for_produce
 from txn.transactions import NO_TRANSACTION
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALLOWED: Final = frozenset({-1, 0, 1})
 
@@ -224,7 +228,15 @@ class _Request:
         self._unread = []
 
     async def _read(self, batch: Unread) -> ValidBatch | InvalidBatch | None:
-        return await self._node.off_loop.run(batch.work, records=batch.records, gone=self._is_over)
+        run = self._node.off_loop.run(batch.work, records=batch.records, gone=self._is_over)
+        # An error that nobody foresaw ends the connection, as in `broker.edge.dispatch`.
+        (outcome,) = await asyncio.gather(run, return_exceptions=True)
+        if not isinstance(outcome, BaseException):
+            return outcome
+        self._node.stats.failed_handlers += 1
+        logger.error("a batch of %r cannot be read", self._call, exc_info=outcome)
+        self._call.close("internal error")
+        return None
 
     def _is_over(self) -> bool:
         return self._answered or self._call.abandoned

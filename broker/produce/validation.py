@@ -23,7 +23,7 @@ topic exists.
 """
 
 import contextlib
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from broker.config.topic_configs import TopicSettings
 from protocol import compression, record_scan, records
@@ -31,12 +31,14 @@ from protocol.compression import Codec, InflatesTooFarError
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.record_scan import Heads
 from protocol.records import BatchHeader
-from protocol.slices import Sliced, finish
+from protocol.slices import Sliced, advance
 from protocol.types import Buffer
 
 LONG_MAX: Final = (1 << 63) - 1
 RECORD_ERRORS_MAX: Final = 1000
 """Refused records that are listed; a batch may have a million."""
+SLICES_IN_PLACE: Final = 3
+"""Decompression, records, and the end. Many headers take more, and are read on away from the loop."""
 RECORDS_IN_PLACE: Final = 512
 BYTES_IN_PLACE: Final = 16 * 1024
 """As sent."""
@@ -165,8 +167,12 @@ def _open(
     """Judge a batch by its records: at once when it is small."""
     if header.record_count <= RECORDS_IN_PLACE and len(data) <= BYTES_IN_PLACE:
         at_once = RECODED_IN_PLACE if _recodes(header, topic) else INFLATED_IN_PLACE
+        work = _validate_records(data, header, topic, now_ms, inflated_max=at_once)
         with contextlib.suppress(InflatesTooFarError):
-            return finish(_validate_records(data, header, topic, now_ms, inflated_max=at_once))
+            for _ in range(SLICES_IN_PLACE):
+                if (ended := advance(work)) is not None:
+                    return cast("ValidBatch | InvalidBatch", ended.result)
+            return Unread(work, header.record_count)
     return Unread(_validate_whole(data, header, topic, now_ms), header.record_count)
 
 

@@ -248,6 +248,11 @@ def test_a_record_of_many_headers_takes_many_slices() -> None:
     assert sizes_of(heads_of(build_batch([many]))) == [0, 0, 0, 1]
 
 
+def test_headers_of_many_records_take_slices_of_their_own() -> None:
+    some = Record(-1, 5, b"k", None, (("", None),) * (HEADS_MAX // 4))
+    assert sizes_of(heads_of(build_batch([some] * 12))) == [0, 0, 0, 12]
+
+
 def test_heads_before_what_is_broken_are_read() -> None:
     parts = heads(RECORD + b"\x0f" + RECORD[1:], 2)
     assert next(parts).offset_deltas == [0]

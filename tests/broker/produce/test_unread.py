@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from broker.produce.validation import SLICES_IN_PLACE
+from protocol import record_scan
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.record_scan import HEADS_MAX
@@ -158,6 +160,33 @@ async def test_a_request_whose_time_is_up_before_its_batch_is_read_did_not_happe
         assert await answer.code() == ErrorCode.REQUEST_TIMED_OUT
         threads.gate.set()
         assert await agent.produce("c", batch(key=b"k")).written() == (0, 0)
+
+
+async def test_many_headers_are_read_on_away_from_the_loop(world: World, threads: Threads) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("c", cleanup_policy="compact")
+        headers = (("", None),) * 2 * HEADS_MAX
+        data = build_batch([Record(-1, NOW_MS, b"k", None, headers)], codec=Codec.ZSTD)
+        assert await agent.produce("c", data).written() == (0, 0)
+        assert threads.slices
+        assert threads.scanned.count(False) < SLICES_IN_PLACE
+
+
+async def test_an_error_that_nobody_foresaw_ends_the_connection_and_not_the_agent(
+    world: World, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("c", cleanup_policy="compact")
+        unlucky = agent.another_connection()
+        with monkeypatch.context() as broken:
+            broken.setattr(record_scan, "heads", None)
+            agent.produce("c", large(), connection=unlucky)
+            agent.produce("c", batch(key=b"k"), connection=unlucky)
+            await asyncio.sleep(1)
+        assert unlucky.close_reason == "internal error"
+        assert agent.node.stats.failed_handlers == 1
+        agent.node.stats.failed_handlers = 0  # That one was wanted.
+        assert await agent.produce("c", large()).written() == (0, 0)
 
 
 async def test_a_large_batch_that_is_refused_says_which_records(
