@@ -217,6 +217,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.promise("P15")
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_bomb_is_given_more_room_than_the_bound(name, monkeypatch):
     codec, data = BOMBS[name]

@@ -46,6 +46,7 @@ async def test_work_of_few_records_is_not_kept_waiting_by_work_of_many() -> None
     endless.cancel()
 
 
+@pytest.mark.promise("P15")
 @pytest.mark.parametrize("records", [1, MANY_RECORDS + 1])
 async def test_one_is_open_at_a_time_in_each_lane_and_the_first_to_come_goes_first(
     records: int,
@@ -61,6 +62,7 @@ async def test_one_is_open_at_a_time_in_each_lane_and_the_first_to_come_goes_fir
     assert done == [f"{name}{what}" for name in "abc" for what in ("0", "1", " ends")]
 
 
+@pytest.mark.promise("P15")
 async def test_work_stops_at_the_next_slice_when_its_client_is_gone() -> None:
     done: WORDS = []
     work = steps("a", 10**9, done)

@@ -340,6 +340,7 @@ OPENED = {
 }
 
 
+@pytest.mark.promise("P15")
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 @pytest.mark.parametrize("name", OPENED)
 def test_a_batch_that_inflates_beyond_what_the_topic_allows_is_too_large(
