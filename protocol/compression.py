@@ -20,6 +20,7 @@ from typing import Any, Final
 import cramjam
 
 from protocol.errors import ProtocolError
+from protocol.slices import Sliced, finish
 from protocol.types import Buffer
 
 
@@ -63,6 +64,7 @@ _XERIAL_BLOCKS_FREE: Final = 1024
 _XERIAL_BLOCK_BYTES_MIN: Final = 1024
 """The smallest that Java's writer can be told; of more blocks than are free, on the average."""
 _LENGTH: Final = struct.Struct(">i")
+_LZ4_PIECE_BYTES: Final = 64 * 1024
 _MAPPED_BYTES_MIN: Final = 1024 * 1024
 
 NO_ROOM: Final = -1
@@ -88,6 +90,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
     `level` is one of gzip (0 to 9), lz4 (1 to 17) or zstd (-131072 to 22); None: the library's own.
     """
+    return finish(compress_in_slices(codec, data, level))
+
+
+def compress_in_slices(codec: int, data: Buffer, level: int | None = None) -> Sliced[bytes]:
+    """As `compress`. LZ4 of independent blocks keeps the interpreter's lock: it has many slices."""
     match Codec(codec):
         case Codec.NONE:
             return bytes(data)
@@ -97,7 +104,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
             return _compress_xerial(data)
         case Codec.LZ4:
             compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
-            compressor.compress(bytes(data))
+            view = memoryview(data)
+            for start in range(0, len(view), _LZ4_PIECE_BYTES):
+                compressor.compress(bytes(view[start : start + _LZ4_PIECE_BYTES]))
+                yield
             return bytes(compressor.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level))

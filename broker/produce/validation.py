@@ -37,8 +37,9 @@ from protocol.types import Buffer
 LONG_MAX: Final = (1 << 63) - 1
 RECORD_ERRORS_MAX: Final = 1000
 """Refused records that are listed; a batch may have a million."""
-SLICES_IN_PLACE: Final = 3
-"""Decompression, records, and the end. Many headers take more, and are read on away from the loop."""
+SLICES_IN_PLACE: Final = 4
+"""Decompression, records, compression, and the end. Many headers take more, and are read on away from
+the loop."""
 RECORDS_IN_PLACE: Final = 512
 BYTES_IN_PLACE: Final = 16 * 1024
 """As sent."""
@@ -210,7 +211,7 @@ def _validate_records(
     except ProtocolError as malformed:
         return InvalidBatch(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
     if _recodes(header, topic):
-        return _recoded(header, content, topic, newest, now_ms)
+        return (yield from _recoded(header, content, topic, newest, now_ms))
     if is_stamped:
         return _stamped(bytearray(data), now_ms)
     return _corrected(data, header, newest)
@@ -315,10 +316,10 @@ def _corrected(data: memoryview, header: BatchHeader, newest: int) -> ValidBatch
 
 def _recoded(
     header: BatchHeader, content: memoryview, topic: TopicSettings, newest: int, now_ms: int
-) -> ValidBatch | InvalidBatch:
+) -> Sliced[ValidBatch | InvalidBatch]:
     """The batch in the topic's codec."""
     codec = _CODECS[topic.compression_type]
-    packed = compression.compress(codec, content, topic.compression_level)
+    packed = yield from compression.compress_in_slices(codec, content, topic.compression_level)
     length = len(packed) + records.HEADER_BYTES
     if length > topic.max_message_bytes:
         return InvalidBatch(

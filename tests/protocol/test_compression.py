@@ -270,3 +270,10 @@ def test_snappy_of_many_small_blocks_is_refused_and_of_few_is_not():
     with pytest.raises(ProtocolError, match="blocks of only"):
         decompress(Codec.SNAPPY, _in_blocks(*few, *few))
     assert len(decompress(Codec.SNAPPY, _in_blocks(*[bytes(1024)] * 3000))) == 3000 * 1024
+
+
+def test_lz4_is_written_in_slices_and_reads_back() -> None:
+    data = bytes(range(256)) * 2000
+    work = compression.compress_in_slices(Codec.LZ4, memoryview(data))
+    assert sum(1 for _ in work) == 8
+    assert bytes(decompress(Codec.LZ4, compress(Codec.LZ4, data))) == data
