@@ -51,6 +51,7 @@ def test_the_table_is_sorted_and_has_all_public_configs_of_kafka_4_3() -> None:
         ("preallocate", "yes"),
         ("min.cleanable.dirty.ratio", "1.5"),
         ("retention.msec", "1"),
+        ("frazil.records.validate", "records"),
     ],
 )
 def test_check_refuses(name: str, value: str | None) -> None:
@@ -72,6 +73,11 @@ def test_defaults_hold_for_a_topic_without_configs() -> None:
     assert settings.compression_type == "producer"
     assert not settings.compacted
     assert not settings.log_append_time
+
+
+def test_records_are_validated_only_where_a_topic_says_so() -> None:
+    assert not effective({}, KafkaSettings()).validates_records
+    assert effective({"frazil.records.validate": "full"}, KafkaSettings()).validates_records
 
 
 def test_broker_setting_stands_in_for_a_topic_config_that_is_not_set() -> None:
