@@ -23,9 +23,12 @@ from aiohttp import web
 from broker.admin import metrics
 from broker.admin.listener import AdminView, make_app
 from broker.composition import Parts, compose
-from broker.config.settings import Address, Settings, advertised, name_of
+from broker.config.settings import WILDCARD_HOSTS, Address, Settings, advertised, name_of
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
+from broker.http.admission import HostNames
+from broker.http.connections import HttpLimits
+from broker.http.listener import HttpListener
 from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -111,7 +114,7 @@ class Agent:
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
-        self._runners: list[web.AppRunner] = []
+        self._http: list[HttpListener] = []
         """Of the admin endpoints, and of the schema registry."""
         self._view = AdminView(
             settings=settings,
@@ -158,8 +161,8 @@ class Agent:
                 raise
         finally:
             self._close_doors()
-            for runner in self._runners:
-                await runner.cleanup()
+            for listener in self._http:
+                await listener.aclose()
             self._opened.set()
             self._serving.set()
             self._has_ended.set()
@@ -295,14 +298,21 @@ class Agent:
         self, app: web.Application, address: Address, *, setting: str
     ) -> tuple[str, int]:
         host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        self._runners.append(runner)
-        await runner.setup()
+        limits = HttpLimits(connections_max=self._settings.http_connections_max)
+        listener = HttpListener(app, names=self._host_names(), limits=limits)
+        self._http.append(listener)
         try:
-            await web.TCPSite(runner, host, address.port).start()
+            return host, await listener.open(host, address.port)
         except OSError as error:
             raise AgentError(_cannot_listen(host, address.port, error, setting=setting)) from error
-        return host, runner.addresses[0][1]
+
+    def _host_names(self) -> HostNames:
+        """By which HTTP clients may call this agent."""
+        settings = self._settings
+        names = [self._host_name, *settings.http_hosts]
+        names += [each.host for each in (*settings.listen, *settings.advertise)]
+        names += [each.host for each in (settings.http, *settings.registry_listen) if each]
+        return HostNames(name for name in names if name not in WILDCARD_HOSTS)
 
     # Composition.
 

@@ -183,6 +183,16 @@ def _http_listeners(text: str) -> tuple[Address, ...]:
     return tuple(addresses)
 
 
+def _host_names(text: str) -> tuple[str, ...]:
+    names = tuple(item.strip().lower() for item in text.split(",") if item.strip())
+    for name in names:
+        if not re.fullmatch(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", name):
+            raise ValueError(
+                f'"{name}" is not a name (examples: frazil.example.com, *.example.com)'
+            )
+    return names
+
+
 def _users(text: str) -> tuple[tuple[str, str], ...]:
     users: dict[str, str] = {}
     for item in (item.strip() for item in text.split(",") if item.strip()):
@@ -228,6 +238,7 @@ ADDRESSES = ValueType("addresses", _addresses)
 LISTENERS = ValueType("addresses", _listeners)
 ADDRESS_OR_OFF = ValueType("address or `off`", _http_address)
 HTTP_LISTENERS = ValueType("addresses", _http_listeners)
+HOST_NAMES = ValueType("names", _host_names)
 USERS = ValueType("name:password", _users)
 
 
@@ -248,6 +259,12 @@ class Settings:
     http: Address | None = _setting("http", "127.0.0.1:9094", ADDRESS_OR_OFF,
         "Metrics, health and the exporter's endpoints. They ask for no password: do not open"
         " them to strangers.")
+    http_hosts: tuple[str, ...] = _setting("http.hosts", "", HOST_NAMES,
+        "Names by which HTTP clients may call this agent (Host), besides addresses, localhost, names"
+        " without a dot, Kubernetes' names (`….svc`) and those of its listeners: of an ingress, for"
+        " example. `*.name` is all below a name, `*` any, which lets web pages in.")
+    http_connections_max: int = _setting("http.connections.max", "500", _number(1, 100_000),
+        "Of each HTTP listener; at most an eighth of the descriptors that the process may have.")
     cluster_id: str = _setting("cluster.id", "frazil", NAME,
         "Name of the cluster; store and log are marked with it, and refused when it differs.")
     node_id: int = _setting("node.id", "-1", _number(-1, (1 << 31) - 1),

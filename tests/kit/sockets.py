@@ -84,7 +84,9 @@ class Running:
         return self.agent.listening()["PLAINTEXT"][1]
 
     async def http(self, method: str, path: str, **kwargs: Any) -> tuple[int, Any]:
-        """Status and JSON (or text) of the answer."""
+        """Status and JSON (or text) of the answer. A text that is sent is said to be JSON."""
+        if isinstance(kwargs.get("data"), str):
+            kwargs["headers"] = {"Content-Type": "application/json"} | kwargs.get("headers", {})
         url = f"http://127.0.0.1:{self.agent.listening()['http'][1]}{path}"
         async with (
             aiohttp.ClientSession() as session,

@@ -1,0 +1,177 @@
+"""An aiohttp application on a socket, guarded: what holds for every HTTP listener of an agent.
+
+A request that reaches the application's handlers is let in (`admission`), its body is read, within
+the time and the bytes that a body may take, and its connection is counted (`connections`). Refusals
+are HTTP errors whose reason is a sentence; the application says them in its own form.
+
+What is wrong with a request, or a client that leaves, is never an error of the agent: of malformed
+requests the log has a line now and then, of clients that left none.
+"""
+
+import asyncio
+import logging
+import resource
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from typing_extensions import override
+
+from broker.http.admission import HostNames, RequestHead, refusal
+from broker.http.connections import HttpConnections, HttpLimits
+
+HEADER_BYTES_MAX: Final = 8190
+"""Of the first line, and of one header."""
+HEADERS_MAX: Final = 100
+TELL_AGAIN_S: Final = 10.0
+"""Malformed requests are told of this often."""
+DESCRIPTORS_PART: Final = 8
+"""A listener has at most one of so many of the process's descriptors: Kafka's clients, the store and
+the log need the others."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class MisdirectedRequest(web.HTTPClientError):
+    status_code = 421
+
+
+class _Lines(logging.Filter):
+    """Turns aiohttp's tracebacks about malformed requests into a line now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s = -TELL_AGAIN_S
+        self._untold = 0
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ConnectionError):
+            return False
+        if not _is_malformed(error):
+            return True
+        self._untold += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_s < TELL_AGAIN_S:
+            return False
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.msg, record.args = "malformed HTTP requests were refused: %d", (self._untold,)
+        record.exc_info = record.exc_text = None
+        self._told_s, self._untold = now_s, 0
+        return True
+
+
+def _is_malformed(error: BaseException | None) -> bool:
+    return isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
+class HttpListener:
+    """`open` is called once, and `aclose` after it, even if it raised."""
+
+    def __init__(self, app: web.Application, *, names: HostNames, limits: HttpLimits) -> None:
+        """The application's own middlewares make answers of the errors that are raised here."""
+        self._names = names
+        self._limits = limits
+        app.middlewares.append(self._guard)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+            logger=_logger(),
+            auto_decompress=False,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+            lingering_time=1.0,
+        )
+        self._server: asyncio.Server | None = None
+        self.connections: HttpConnections
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises OSError."""
+        await self._runner.setup()
+        protocols = self._runner.server
+        assert protocols is not None
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        room = self._limits.connections_max
+        if descriptors != resource.RLIM_INFINITY:
+            room = max(1, min(room, descriptors // DESCRIPTORS_PART))
+        self.connections = HttpConnections(replace(self._limits, connections_max=room), protocols)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self.connections.factory, host, port)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def aclose(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = self.connections.of(request.transport)
+        if connection is None:
+            return _nobody_listens()
+        connection.begin()
+        try:
+            self._let_in(request)
+            await self._read_body(request)
+            return await handler(request)
+        except ConnectionError:
+            if self.connections.of(request.transport) is not None:
+                raise
+            return _nobody_listens()
+        finally:
+            connection.end()
+
+    def _let_in(self, request: web.Request) -> None:
+        headers = request.headers
+        head = RequestHead(
+            method=request.method,
+            host=headers.get("Host"),
+            origin=headers.get("Origin"),
+            site=headers.get("Sec-Fetch-Site"),
+            has_body=request.body_exists,
+            content_type=headers.get("Content-Type"),
+            content_encoding=headers.get("Content-Encoding"),
+        )
+        refused = refusal(head, self._names)
+        if refused is not None:
+            raise _REFUSALS[refused.status](reason=refused.reason)
+
+    async def _read_body(self, request: web.Request) -> None:
+        """Have it in memory; who asks the request for it then need not wait."""
+        if not request.body_exists:
+            return
+        try:
+            async with asyncio.timeout(self._limits.body_s_max):
+                await request.read()
+        except TimeoutError as error:
+            said = f"the body did not come within {self._limits.body_s_max:.0f} s"
+            raise web.HTTPRequestTimeout(reason=said) from error
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(reason="the body cannot be read: it is malformed") from error
+
+
+_REFUSALS: Final[dict[int, type[web.HTTPClientError]]] = {
+    403: web.HTTPForbidden,
+    415: web.HTTPUnsupportedMediaType,
+    421: MisdirectedRequest,
+}
+
+
+def _nobody_listens() -> web.Response:
+    """For a client that has gone; nobody reads it."""
+    return web.Response(status=400)
+
+
+def _logger() -> logging.Logger:
+    """aiohttp's complaints about requests."""
+    logger = logging.getLogger("broker.http")
+    if not any(isinstance(each, _Lines) for each in logger.filters):
+        logger.addFilter(_Lines())
+    return logger

@@ -1,0 +1,1 @@
+"""HTTP listeners, whatever they serve."""
