@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from protocol.schemas import json_schema
+from protocol.schemas import SchemaError, json_schema
 from protocol.schemas.avro import (
     MISSING,
     Array,
@@ -34,16 +34,28 @@ _TOKEN = re.compile(
 
 
 def canonical_avro(schema: AvroSchema, *, normalize: bool = False) -> str:
+    """Raises SchemaError."""
     writer = _Writer(seen=set(schema.referred), sort_props=normalize)
-    return json.dumps(
-        writer.write(schema.root, ""), separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _json(writer.write(schema.root, ""), sort_keys=False)
 
 
 def canonical_json(text: str, *, normalize: bool = False) -> str:
     """Raises SchemaError."""
     value = json_schema.load(text)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
+    return _json(value, sort_keys=normalize)
+
+
+def _json(value: Any, *, sort_keys: bool) -> str:
+    try:
+        return json.dumps(
+            value,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+            sort_keys=sort_keys,
+        )
+    except ValueError as error:
+        raise SchemaError("a number that JSON does not have: NaN, or without end") from error
 
 
 def canonical_protobuf(text: str) -> str:

@@ -11,7 +11,7 @@ A pair of schemas that is being compared counts as compatible within itself (rec
 import json
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from broker.patterns import compiled
@@ -480,8 +480,15 @@ def _required(original: Node, update: Node) -> Changes:
 
 
 def _dependent_names(node: Node) -> dict[str, frozenset[str]]:
-    said = {**(node.get("dependencies") or {}), **(node.get("dependentRequired") or {})}
-    return {name: frozenset(names) for name, names in said.items() if isinstance(names, list)}
+    said: dict[str, Any] = {}
+    for keyword in ("dependencies", "dependentRequired"):
+        given = node.get(keyword)
+        said |= given if isinstance(given, dict) else {}
+    return {
+        name: frozenset(each for each in names if isinstance(each, str))
+        for name, names in said.items()
+        if isinstance(names, list)
+    }
 
 
 def _set_change(old: frozenset[str] | None, new: frozenset[str] | None, what: str) -> str | None:
@@ -548,10 +555,11 @@ def _numbers(original: Node, update: Node) -> Changes:
 
 
 def _divides(divisor: float, number: float) -> bool:
-    if divisor == 0:
+    try:
+        # As they were written: 0.3 is three times 0.1.
+        return divisor != 0 and Fraction(repr(number)) % Fraction(repr(divisor)) == 0
+    except ValueError:  # NaN, or without end.
         return False
-    # Decimals as they were written: 0.3 is three times 0.1.
-    return Decimal(repr(number)) % Decimal(repr(divisor)) == 0
 
 
 def _enums(original: Node, update: Node) -> Changes:

@@ -197,7 +197,7 @@ class _Reader:
         for pattern in node.named["patternProperties"]:
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, ValueError) as error:
                 raise SchemaError(f"patternProperties: {pattern}: {error}") from error
         for name, member in _dependencies(value).items():
             if isinstance(member, dict | bool):

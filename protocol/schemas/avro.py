@@ -374,10 +374,17 @@ def _fits_primitive(name: str, value: Any) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "int":
-            return number and value == int(value) and -(1 << 31) <= value < 1 << 31
+            return _is_whole(value) and -(1 << 31) <= value < 1 << 31
         case "long":
-            return number and value == int(value) and -(1 << 63) <= value < 1 << 63
+            return _is_whole(value) and -(1 << 63) <= value < 1 << 63
         case "float" | "double":
             return number or value in ("NaN", "Infinity", "-Infinity")
         case _:
             return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    """A number without a fraction; NaN and Infinity are none."""
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -111,7 +111,7 @@ def _pointed(document: Any, fragment: str, ref: str) -> Any:
         key = _unquoted(part).replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        elif isinstance(value, list) and re.fullmatch("[0-9]{1,9}", key) and int(key) < len(value):
             value = value[int(key)]
         else:
             raise SchemaError(f'$ref "{ref}" leads nowhere')

@@ -278,6 +278,8 @@ class _Parser:
             end = start
             if self.take("to"):
                 end = (1 << 29) - 1 if self.take("max") else self.integer()
+            if not 1 <= start <= end < 1 << 29:
+                raise self.error(f"{start} to {end} are no numbers of extensions")
             out.extension_range.add(start=start, end=end + 1)
             if not self.take(","):
                 break
@@ -409,7 +411,7 @@ def _unquote(text: str) -> bytes:
 
     def one(match: re.Match[bytes]) -> bytes:
         what = match.group(1)
-        if what[:1] in b"xX":
+        if what[:1] in b"xX" and what[1:]:
             return bytes([int(what[1:], 16)])
         if what[:1] in b"01234567":
             return bytes([int(what, 8) & 0xFF])
