@@ -33,6 +33,7 @@ from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
 from broker.registry import rest
+from broker.registry.checker import CheckerProcess, InLoopChecker, SchemaChecker
 from broker.registry.rest_support import RegistryView
 from broker.store import identity, truncation
 from broker.store.clock import StoreTime
@@ -116,6 +117,9 @@ class Agent:
         """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._http: list[HttpListener] = []
         """Of the admin endpoints, and of the schema registry."""
+        self._checker: SchemaChecker = (
+            InLoopChecker() if self._works_in_loop() else CheckerProcess()
+        )
         self._view = AdminView(
             settings=settings,
             store=parts.store,
@@ -163,6 +167,7 @@ class Agent:
             self._close_doors()
             for listener in self._http:
                 await listener.aclose()
+            await self._checker.aclose()
             self._opened.set()
             self._serving.set()
             self._has_ended.set()
@@ -285,6 +290,7 @@ class Agent:
         for address in settings.registry_listen:
             view = RegistryView(
                 log_client=self._shells.log_client,
+                checker=self._checker,
                 cluster_id=settings.cluster_id,
                 users=dict(settings.registry_users),
                 ready=self._member.is_set,
@@ -357,10 +363,6 @@ class Agent:
 
     def _job_host(self, log_client: LogClient) -> JobHost:
         settings, parts = self._settings, self._parts
-        in_loop = parts.jobs_in_loop
-        if in_loop is None:
-            urls = (settings.store_url, settings.log_url)
-            in_loop = any(url.startswith("memory:") for url in urls)
         return JobHost(
             log_client,
             log=parts.log,
@@ -368,12 +370,19 @@ class Agent:
                 settings=settings,
                 store=parts.store,
                 log=parts.log,
-                in_loop=in_loop,
+                in_loop=self._works_in_loop(),
             ),
             boot_ms=parts.boot_ms,
             enabled=settings.jobs_enabled,
             start_delay_ms=settings.jobs_start_delay_ms,
         )
+
+    def _works_in_loop(self) -> bool:
+        """Whether there are no processes beside the agent's: nobody else sees its memory."""
+        if self._parts.jobs_in_loop is not None:
+            return self._parts.jobs_in_loop
+        urls = (self._settings.store_url, self._settings.log_url)
+        return any(url.startswith("memory:") for url in urls)
 
     def _agent_identity(self) -> AgentIdentity:
         ports = {name: port for name, (_, port) in self._bound.items()}

@@ -5,6 +5,9 @@ agents, the workers of their jobs, and commands that look at something.
 """
 
 import asyncio
+import os
+import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from importlib import metadata
@@ -77,3 +80,24 @@ def log_options(settings: Settings) -> LogOptions:
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
+
+
+async def spawn_module(module: str, *, stdin: int) -> asyncio.subprocess.Process:
+    """A process of ours: this Python, another module; what it prints goes where this one complains."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-P", "-m", module),
+        stdin=stdin,
+        stdout=sys.__stderr__,
+        env=_module_environment(),
+    )
+
+
+def _module_environment() -> dict[str, str]:
+    """Where this program is found, if it is not installed where Python looks by itself."""
+    root = str(Path(__file__).resolve().parent.parent)
+    environment = dict(os.environ)
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        before = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = root if not before else f"{root}{os.pathsep}{before}"
+    return environment

@@ -11,18 +11,14 @@ agent dies, the socket closes, and the worker ends by itself.
 
 import asyncio
 import logging
-import os
 import signal
 import socket
-import sys
-import sysconfig
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from broker.config.settings import Settings
-from broker.environment import software_version
+from broker.environment import software_version, spawn_module
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.pipe_frames import (
     Frame,
@@ -131,26 +127,7 @@ class Spawn(Protocol):
 
 
 async def spawn(stdin: int) -> asyncio.subprocess.Process:
-    """This Python, `broker.jobs`; what it prints goes where this process complains."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "broker.jobs",
-        stdin=stdin,
-        stdout=sys.__stderr__,
-        env=_environment(),
-    )
-
-
-def _environment() -> dict[str, str]:
-    """Where this program is found, if it is not installed where Python looks by itself."""
-    root = str(Path(__file__).resolve().parent.parent.parent)
-    environment = dict(os.environ)
-    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        before = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = root if not before else f"{root}{os.pathsep}{before}"
-    return environment
+    return await spawn_module("broker.jobs", stdin=stdin)
 
 
 class WorkerProcess:

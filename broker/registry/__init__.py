@@ -1,13 +1,15 @@
 """The embedded schema registry: Confluent's REST API over schemas that lie in the metadata log.
 
-    rest ─▶ subjects ─▶ parsed_schema ─▶ protocol.schemas                          text -> what it says
-              │            ├────▶ canonical                                 the text that is kept
-              │            └────▶ compatibility_avro, _json, _protobuf      may this follow that?
-              └▶ coordinator.tables.schemas (ids, versions, rules), by commands
+    rest ─▶ subjects ─▶ coordinator.tables.schemas (ids, versions, rules), by commands
+      └───▶ checker ══▶ checks ─▶ parsed_schema ─▶ protocol.schemas            text -> what it says
+            (process)                ├────▶ canonical                      the text that is kept
+                                     └────▶ compatibility_avro, _json, _protobuf
+                                                                       may this follow that?
 
-Only `rest` waits. A schema is judged against what the agent's replica holds, and the command says
-of which position that was: apply refuses it when the subject has changed since, and it is judged
-anew.
+Only `rest`, `checker` and the process behind it wait. A schema is compared with what the agent's
+replica holds, and the command says of which position that was: apply refuses it when the subject has
+changed since, and it is compared anew. Texts are read in a process of their own, since a hostile one
+can cost seconds and gigabytes; the agent's loop only passes them on.
 
 Left out: contexts other than the default one, metadata and rule sets (data contracts), exporters. Called by the composition root, which serves `rest`.
 """

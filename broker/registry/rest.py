@@ -12,11 +12,14 @@ A registration is judged by what this replica holds, and judged again when the l
 subject has changed meanwhile.
 """
 
+import asyncio
+import json
 from typing import Any, Final
 
 from aiohttp import web
 
 from broker.registry import rest_rules
+from broker.registry.checks import text_of
 from broker.registry.errors import (
     SCHEMA_NOT_FOUND,
     STORE_ERROR,
@@ -27,9 +30,11 @@ from broker.registry.errors import (
 )
 from broker.registry.rest_support import (
     BODY_BYTES_MAX,
+    CONTENT_TYPE,
     VIEW,
     RegistryView,
     answer,
+    ask,
     at_hand,
     body_of,
     current,
@@ -39,10 +44,12 @@ from broker.registry.rest_support import (
     propose,
     refused,
     subject_of,
+    submitted,
 )
 from broker.registry.subjects import (
     SchemaLibrary,
     guid_of,
+    incompatible,
     page,
     schema_view,
     subject_not_found,
@@ -54,6 +61,8 @@ from coordinator.commands.table_commands import DeleteSubject, SchemaRegistered,
 from coordinator.tables.schemas import ALL, LATEST, SchemaRow, SchemaVersion
 from protocol.errors import ErrorCode
 
+LISTED_MAX: Final = 1_000
+"""Schemas in one answer, as in Confluent's; `offset` leads to the others."""
 ATTEMPTS_MAX: Final = 8
 """Registrations of one request, when others change the subject at the same time."""
 
@@ -69,10 +78,10 @@ def make_app(view: RegistryView) -> web.Application:
     router.add_get("/v1/metadata/version", _version_of_server)
     router.add_get("/schemas", _schemas)
     router.add_get("/schemas/types", _types)
-    router.add_get("/schemas/ids/{id:[0-9]+}", _by_id)
-    router.add_get("/schemas/ids/{id:[0-9]+}/schema", _text_by_id)
-    router.add_get("/schemas/ids/{id:[0-9]+}/subjects", _subjects_of_id)
-    router.add_get("/schemas/ids/{id:[0-9]+}/versions", _versions_of_id)
+    router.add_get("/schemas/ids/{id:[0-9]{1,10}}", _by_id)
+    router.add_get("/schemas/ids/{id:[0-9]{1,10}}/schema", _text_by_id)
+    router.add_get("/schemas/ids/{id:[0-9]{1,10}}/subjects", _subjects_of_id)
+    router.add_get("/schemas/ids/{id:[0-9]{1,10}}/versions", _versions_of_id)
     router.add_get("/schemas/guids/{guid}", _by_guid)
     router.add_get("/schemas/guids/{guid}/ids", _ids_of_guid)
     router.add_get("/subjects", _subjects)
@@ -125,22 +134,21 @@ async def _row(request: web.Request) -> SchemaRow:
 
 async def _by_id(request: web.Request) -> web.StreamResponse:
     row = await _row(request)
-    library = at_hand(request)
-    view = schema_view(row, library.formatted(row, request.query.get("format", "")))
+    view = schema_view(row, await _formatted(request, row))
     if flag(request, "fetchMaxId"):
-        view["maxId"] = library.schemas.max_id()
+        view["maxId"] = at_hand(request).schemas.max_id()
     return answer(view)
 
 
 async def _text_by_id(request: web.Request) -> web.StreamResponse:
     row = await _row(request)
-    return _text(at_hand(request).formatted(row, request.query.get("format", "")))
+    return _text(await _formatted(request, row))
 
 
 async def _by_guid(request: web.Request) -> web.StreamResponse:
     library = await current(request)
     row = library.row_by_guid(request.match_info["guid"])
-    view = schema_view(row, library.formatted(row, request.query.get("format", "")))
+    view = schema_view(row, await _formatted(request, row))
     return answer(view | {"id": row.schema_id})
 
 
@@ -175,11 +183,28 @@ async def _schemas(request: web.Request) -> web.StreamResponse:
     for subject in _with_prefix(library.schemas.subjects(deleted=deleted), request):
         numbers = library.schemas.versions(subject, deleted=deleted)
         found += [(subject, number) for number in (numbers[-1:] if latest_only else numbers)]
-    versions = (
-        library.version(subject, number, deleted=True)
-        for subject, number in page(found, request.query)
-    )
-    return answer([_view(library, version, request) for version in versions])
+    return await _listed(request, page(found, request.query)[:LISTED_MAX])
+
+
+async def _listed(request: web.Request, wanted: list[tuple[str, int]]) -> web.StreamResponse:
+    """Versions with their texts, one after the other as the client takes them: they may be many."""
+    response = web.StreamResponse(headers={"Content-Type": f"{CONTENT_TYPE}; charset=utf-8"})
+    await response.prepare(request)
+    before = b"["
+    for subject, number in wanted:
+        version = at_hand(request).schemas.version(subject, number, deleted=True)
+        if version is not None:  # Else it was forgotten meanwhile.
+            try:
+                view = await _view(request, version)
+            except RegistryError:
+                view = version_view(version, text_of(version.body))  # In no other format, then.
+            text = json.dumps(view, ensure_ascii=False)
+            await response.write(before + text.encode())
+            before = b","
+            await asyncio.sleep(0)  # Others have their turn.
+    await response.write(b"[]" if before == b"[" else b"]")
+    await response.write_eof()
+    return response
 
 
 # Subjects.
@@ -207,11 +232,16 @@ async def _register(request: web.Request) -> web.StreamResponse:
     log_client = request.app[VIEW].log_client
     for _ in range(ATTEMPTS_MAX):
         library = await current(request)
+        # Whatever changes while the schema is read and compared, apply notices by this.
         seen = log_client.machine.position
-        offered = library.offered(body, normalize=flag(request, "normalize"), is_new=True)
+        offered = await submitted(request, library, body, is_new=True)
+        known = library.known(subject, offered)
+        if known is not None:
+            return answer(_registered(known.schema_id, known.version, known.fingerprint))
+        question = library.comparison(subject, offered) if library.must_follow(subject) else None
+        if question is not None and (reasons := (await ask(request, question)).lines):
+            raise incompatible(subject, reasons)
         command = library.registration(subject, offered, seen=seen)
-        if isinstance(command, SchemaVersion):
-            return answer(_registered(command.schema_id, command.version, command.fingerprint))
         outcome = await propose(request, command)
         match outcome:
             case SchemaRegistered(schema_id, version):
@@ -237,11 +267,11 @@ async def _look_up(request: web.Request) -> web.StreamResponse:
     deleted = flag(request, "deleted")
     if not library.schemas.versions(subject, deleted=deleted):
         raise subject_not_found(subject)
-    offered = library.offered(body, normalize=flag(request, "normalize"), is_new=False)
+    offered = await submitted(request, library, body, is_new=False)
     found = library.find(subject, offered, deleted=deleted)
     if found is None:
         raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
-    return answer(_view(library, found, request))
+    return answer(await _view(request, found))
 
 
 async def _versions(request: web.Request) -> web.StreamResponse:
@@ -264,13 +294,13 @@ async def _found(request: web.Request) -> tuple[SchemaLibrary, SchemaVersion]:
 
 
 async def _version(request: web.Request) -> web.StreamResponse:
-    library, version = await _found(request)
-    return answer(_view(library, version, request))
+    _, version = await _found(request)
+    return answer(await _view(request, version))
 
 
 async def _text_of_version(request: web.Request) -> web.StreamResponse:
-    library, version = await _found(request)
-    return _text(library.formatted(version, request.query.get("format", "")))
+    _, version = await _found(request)
+    return _text(await _formatted(request, version))
 
 
 async def _referenced_by(request: web.Request) -> web.StreamResponse:
@@ -278,9 +308,15 @@ async def _referenced_by(request: web.Request) -> web.StreamResponse:
     return answer(library.schemas.referenced_by(version.subject, version.version))
 
 
-def _view(library: SchemaLibrary, version: SchemaVersion, request: web.Request) -> dict[str, Any]:
-    view = version_view(version, library.formatted(version, request.query.get("format", "")))
+async def _view(request: web.Request, version: SchemaVersion) -> dict[str, Any]:
+    view = version_view(version, await _formatted(request, version))
     return view | {"deleted": True} if version.deleted else view
+
+
+async def _formatted(request: web.Request, row: SchemaRow | SchemaVersion) -> str:
+    """The schema's text in the format that `?format=` asks for; unknown ones mean the text."""
+    question = at_hand(request).formatting(row, request.query.get("format", ""))
+    return text_of(row.body) if question is None else (await ask(request, question)).lines[0]
 
 
 def _text(text: str) -> web.Response:

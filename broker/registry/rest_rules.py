@@ -13,7 +13,6 @@ from aiohttp import web
 from broker.registry.errors import (
     INVALID_LEVEL,
     INVALID_MODE,
-    INVALID_SCHEMA,
     NO_LEVEL_OF_ITS_OWN,
     NO_MODE_OF_ITS_OWN,
     NOT_PERMITTED,
@@ -22,18 +21,19 @@ from broker.registry.errors import (
 from broker.registry.parsed_schema import LEVELS
 from broker.registry.rest_support import (
     answer,
+    ask,
     body_of,
     current,
     flag,
     propose,
     refused,
     subject_of,
+    submitted,
 )
 from broker.registry.subjects import subject_not_found, version_number
 from coordinator.commands.entries import Rejected
 from coordinator.commands.table_commands import SetSubjectRules
 from coordinator.tables.schemas import GLOBAL
-from protocol.schemas import SchemaError
 
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 
@@ -133,11 +133,9 @@ async def _try(request: web.Request) -> web.StreamResponse:
     said = request.match_info.get("version")
     version = None if said is None else version_number(said)
     library = await current(request)
-    offered = library.offered(body, normalize=flag(request, "normalize"), is_new=False)
-    try:
-        reasons = library.reasons_against(subject, offered, version=version)
-    except SchemaError as error:
-        raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {error}") from error
+    offered = await submitted(request, library, body, is_new=False)
+    question = library.comparison(subject, offered, version=version)
+    reasons = () if question is None else (await ask(request, question)).lines
     view: dict[str, object] = {"is_compatible": not reasons}
     if flag(request, "verbose"):
         view["messages"] = reasons

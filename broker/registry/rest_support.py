@@ -7,7 +7,6 @@ same for ever, and consumers go on reading while the log is away.
 
 import asyncio
 import base64
-import binascii
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +15,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.registry.checker import CheckerBusyError, CheckerUnavailableError, SchemaChecker
+from broker.registry.checks import Answer, Question
 from broker.registry.errors import (
     ID_TAKEN,
     INVALID_REQUEST,
@@ -25,11 +26,13 @@ from broker.registry.errors import (
     STORE_ERROR,
     SUBJECT_NOT_SOFT_DELETED,
     TIMED_OUT,
+    TOO_MANY,
     UNAUTHORIZED,
     VERSION_NOT_FOUND,
     RegistryError,
 )
-from broker.registry.subjects import SchemaLibrary, subject_name
+from broker.registry.request_body import read_object
+from broker.registry.subjects import SchemaLibrary, SubmittedSchema, subject_name
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.table_commands import (
     TABLES_LEVEL,
@@ -54,6 +57,7 @@ class RegistryView:
     """The parts that routes use."""
 
     log_client: LogClient
+    checker: SchemaChecker
     cluster_id: str
     users: Mapping[str, str]
     """Passwords by name; empty: nobody is asked for one."""
@@ -103,7 +107,7 @@ def _authorize(request: web.Request) -> None:
     scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
     try:
         given = base64.b64decode(encoded, validate=True).decode() if scheme == "Basic" else ""
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         given = ""
     name, _, password = given.partition(":")
     wanted = users.get(name, "")
@@ -116,8 +120,11 @@ def _authorize(request: web.Request) -> None:
 def answer(
     value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    text = json.dumps(value, ensure_ascii=False)
-    return web.Response(text=text, status=status, headers=headers, content_type=CONTENT_TYPE)
+    # A message may repeat half a character that somebody sent.
+    body = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+    return web.Response(
+        body=body, status=status, headers=headers, content_type=CONTENT_TYPE, charset="utf-8"
+    )
 
 
 async def current(request: web.Request) -> SchemaLibrary:
@@ -172,12 +179,33 @@ def not_found(rejected: Rejected) -> RegistryError:
 
 async def body_of(request: web.Request) -> dict[str, Any]:
     try:
-        value = json.loads(await request.text())
-    except (ValueError, RecursionError) as error:
-        raise RegistryError(INVALID_REQUEST, f"The body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise RegistryError(INVALID_REQUEST, "The body is not a JSON object")
-    return value
+        return read_object((await request.read()).decode())
+    except ValueError as error:
+        said = f"The body is not a JSON object: {error}"
+        raise RegistryError(INVALID_REQUEST, said) from error
+
+
+async def ask(request: web.Request, question: Question) -> Answer:
+    """Has a question about schemas answered. Raises RegistryError."""
+    try:
+        answer = await request.app[VIEW].checker.ask(
+            question, client=request.remote or "", is_wanted=lambda: request.transport is not None
+        )
+    except CheckerBusyError as error:
+        raise RegistryError(TOO_MANY, f"Too many requests: {error}; try again") from error
+    except CheckerUnavailableError as error:
+        raise RegistryError(STORE_ERROR, f"Error in the backend: {error}") from error
+    if answer.error:
+        raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {answer.error}")
+    return answer
+
+
+async def submitted(
+    request: web.Request, library: SchemaLibrary, body: Mapping[str, Any], *, is_new: bool
+) -> SubmittedSchema:
+    """The schema that a request's body has. Raises RegistryError."""
+    submission = library.submission(body, normalize=flag(request, "normalize"), is_new=is_new)
+    return library.submitted(submission, await ask(request, submission.question))
 
 
 def flag(request: web.Request, name: str) -> bool:

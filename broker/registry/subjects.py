@@ -6,13 +6,18 @@ Everything is a function of the table of schemas as one replica holds it; refusa
 Left out: contexts, data contracts (metadata, rule sets), and modes for single versions.
 """
 
-import base64
 import re
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.registry.canonical import canonical_avro
+from broker.registry.checks import (
+    Answer,
+    CompareSchemas,
+    FormatSchema,
+    NamedBodies,
+    ReadSchema,
+    StoredSchema,
+)
 from broker.registry.errors import (
     INCOMPATIBLE,
     INVALID_REQUEST,
@@ -26,13 +31,6 @@ from broker.registry.errors import (
     SUBJECT_SOFT_DELETED,
     VERSION_NOT_FOUND,
     RegistryError,
-)
-from broker.registry.parsed_schema import (
-    ParsedSchema,
-    PreviousVersion,
-    fingerprint,
-    incompatibilities,
-    parse,
 )
 from coordinator.commands.table_commands import (
     REFERENCES_MAX,
@@ -50,8 +48,6 @@ from coordinator.tables.schemas import (
     SchemaVersion,
     subject_error,
 )
-from protocol.schemas import SchemaError
-from protocol.schemas.avro import AvroSchema
 from protocol.types import Position
 
 DEFAULT_LEVEL: Final = "BACKWARD"
@@ -61,48 +57,53 @@ REFERENCE_NAME_MAX: Final = 1_000
 """Bytes."""
 RESOLVED_MAX: Final = 1_000
 """Schemas that one schema may need, through whatever number of others."""
-PARSED_CHARACTERS_MAX: Final = 4 << 20
-"""Of the texts of schemas that are kept parsed: mostly those that new ones are compared with."""
+NESTED_MAX: Final = 100
+"""References of references."""
+LOOKS_MAX: Final = 5_000
+NEEDED_BYTES_MAX: Final = 16 << 20
+"""Of all schemas, and of their texts as they are kept, that one question is about."""
+
+_GUID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class SubmittedSchema(NamedTuple):
-    """A schema as a client sends it, understood."""
+class Submission(NamedTuple):
+    """A schema as a client sends it, not read yet."""
 
-    parsed: ParsedSchema
-    references: tuple[Reference, ...]
-    fingerprint: bytes
+    question: ReadSchema
     schema_id: int
     """That it is to have (mode IMPORT); 0: a free one."""
     version: int
 
 
+class SubmittedSchema(NamedTuple):
+    """A schema as a client sends it, understood."""
+
+    stored: StoredSchema
+    """As it would be kept."""
+    references: tuple[Reference, ...]
+    schema_id: int
+    version: int
+
+    @property
+    def fingerprint(self) -> bytes:
+        return self.stored.fingerprint
+
+
 class SchemaLibrary:
-    """Schemas of one table, parsed as they are needed and kept for a while."""
+    """The table of schemas, as the registry asks and changes it."""
 
     def __init__(self, schemas: Callable[[], Schemas]) -> None:
         self._schemas = schemas
-        self._parsed: dict[bytes, ParsedSchema] = {}
-        self._parsed_characters = 0
 
     @property
     def schemas(self) -> Schemas:
         """The table as it is; a replica that loads a snapshot gets another one."""
         return self._schemas()
 
-    def parsed(self, row: SchemaRow | SchemaVersion) -> ParsedSchema:
-        """What a schema of the table says. Raises SchemaError."""
-        known = self._parsed.pop(row.fingerprint, None)
-        if known is None:
-            known = parse(row.kind, text_of(row), self._texts(row.references))
-            self._parsed_characters += len(known.canonical)
-            while self._parsed and self._parsed_characters > PARSED_CHARACTERS_MAX:
-                oldest = self._parsed.pop(next(iter(self._parsed)))
-                self._parsed_characters -= len(oldest.canonical)
-        self._parsed[row.fingerprint] = known
-        return known
+    # What is asked of the checker.
 
-    def offered(self, body: Mapping[str, Any], *, normalize: bool, is_new: bool) -> SubmittedSchema:
-        """Understand the body of a request. Raises RegistryError."""
+    def submission(self, body: Mapping[str, Any], *, normalize: bool, is_new: bool) -> Submission:
+        """What the body of a request asks for. Raises RegistryError."""
         text, kind = body.get("schema"), _kind(body.get("schemaType"))
         if not isinstance(text, str) or not text.strip():
             raise RegistryError(INVALID_SCHEMA, "Empty schema")
@@ -112,34 +113,70 @@ class SchemaLibrary:
             if body.get(name):
                 raise RegistryError(INVALID_REQUEST, f"{name}: data contracts are not kept here")
         references = self._references(body.get("references"))
-        try:
-            parsed = parse(kind, text, self._texts(references), is_new=is_new, normalize=normalize)
-        except SchemaError as error:
-            raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {error}") from error
-        _utf8(parsed.canonical)  # What escapes stood for may not be text either.
+        bodies = _Needed(self.schemas).of(references)
+        question = ReadSchema(kind, text, bodies, references, is_new, normalize)
+        return Submission(question, _number(body, "id"), _number(body, "version"))
+
+    def submitted(self, submission: Submission, answer: Answer) -> SubmittedSchema:
+        """The schema, when the checker has answered the submission's question."""
+        question = submission.question
+        stored = StoredSchema(question.kind, answer.fingerprint, answer.body, question.bodies)
         return SubmittedSchema(
-            parsed,
-            references,
-            fingerprint(kind, parsed.canonical, references),
-            _number(body, "id"),
-            _number(body, "version"),
+            stored, question.references, submission.schema_id, submission.version
         )
+
+    def comparison(
+        self, subject: str, offered: SubmittedSchema, *, version: int | None = None
+    ) -> CompareSchemas | None:
+        """Asks why a schema could not follow a version (None: those that the level asks for).
+
+        None: nothing forbids it. Raises RegistryError.
+        """
+        level, _ = self.rules(subject)
+        if version is not None:
+            numbers = [self.version(subject, version).version]
+        else:
+            shown = self.schemas.versions(subject)
+            numbers = shown if level.endswith("_TRANSITIVE") else shown[-1:]
+        if level == "NONE":
+            return None
+        needed = _Needed(self.schemas)
+        earlier = []
+        for number in numbers:
+            found = self.schemas.version(subject, number)
+            assert found is not None
+            earlier.append((number, needed.stored(found)))
+        return CompareSchemas(level, offered.stored, tuple(earlier)) if earlier else None
+
+    def formatting(self, row: SchemaRow | SchemaVersion, wanted: str) -> FormatSchema | None:
+        """Asks for the text in the format of `?format=`; None: it is the text itself."""
+        other = {SchemaKind.PROTOBUF: "serialized", SchemaKind.AVRO: "resolved"}
+        if wanted != other.get(row.kind):
+            return None
+        return FormatSchema(_Needed(self.schemas).stored(row), wanted)
 
     def _references(self, said: Any) -> tuple[Reference, ...]:
         if said is None:
             return ()
         if not isinstance(said, list) or len(said) > REFERENCES_MAX:
             raise RegistryError(INVALID_SCHEMA, f"references: a list of at most {REFERENCES_MAX}")
-        return tuple(self._reference(each) for each in said)
+        latest: dict[str, SchemaVersion | None] = {}
+        return tuple(self._reference(each, latest) for each in said)
 
-    def _reference(self, said: Any) -> Reference:
+    def _reference(self, said: Any, latest: dict[str, SchemaVersion | None]) -> Reference:
+        """`latest`: versions that were looked for; to find one takes as long as the list is."""
         match said:
             case {"name": str(name), "subject": str(subject), "version": int(number)} if (
                 0 < len(_utf8(name)) <= REFERENCE_NAME_MAX
             ):
                 subject = subject_name(subject)
                 # "Latest" of now: what a schema means must not change later.
-                found = self.schemas.version(subject, number)
+                if number != LATEST:
+                    found = self.schemas.version(subject, number)
+                elif subject in latest:
+                    found = latest[subject]
+                else:
+                    found = latest[subject] = self.schemas.version(subject, LATEST)
                 if found is None:
                     raise RegistryError(
                         INVALID_SCHEMA,
@@ -149,31 +186,14 @@ class SchemaLibrary:
                 return Reference(name, subject, found.version)
         raise RegistryError(INVALID_SCHEMA, "a reference has a name, a subject and a version")
 
-    def _texts(self, references: Iterable[Reference]) -> dict[str, str]:
-        """Texts by name, each after what it needs itself. Raises RegistryError."""
-        texts: dict[str, str] = {}
-        self._collect(references, texts, ())
-        return texts
+    # Registering.
 
-    def _collect(
-        self, references: Iterable[Reference], texts: dict[str, str], above: tuple[str, ...]
-    ) -> None:
-        for name, subject, version in references:
-            if name in texts or name in above:
-                continue
-            found = self.schemas.version(subject, version, deleted=True)
-            if found is None or len(texts) >= RESOLVED_MAX:
-                raise RegistryError(INVALID_SCHEMA, f"the reference {name!r} leads nowhere")
-            self._collect(found.references, texts, (*above, name))
-            texts[name] = text_of(found)
+    def known(self, subject: str, offered: SubmittedSchema) -> SchemaVersion | None:
+        """The version of the subject that it is already; None: it is to be registered.
 
-    # Registering and comparing.
-
-    def registration(
-        self, subject: str, offered: SubmittedSchema, *, seen: Position
-    ) -> RegisterSchema | SchemaVersion:
-        """The command that registers, or the version that it is already. Raises RegistryError."""
-        level, mode = self.rules(subject)
+        Raises RegistryError when it may not be.
+        """
+        _, mode = self.rules(subject)
         known = self.find(subject, offered)
         if known is not None and offered.schema_id in (0, known.schema_id):
             return known
@@ -182,26 +202,25 @@ class SchemaLibrary:
             raise RegistryError(NOT_PERMITTED, f"Subject {subject} is in import mode: give an id")
         if mode != "IMPORT":
             self._check_numbers(subject, offered)
-            try:
-                reasons = incompatibilities(level, offered.parsed, self._earlier(subject))
-            except SchemaError as error:
-                raise RegistryError(INVALID_SCHEMA, f"Invalid schema: {error}") from error
-            if reasons:
-                raise RegistryError(
-                    INCOMPATIBLE,
-                    f"Schema being registered is incompatible with an earlier schema for subject"
-                    f" {_quoted(subject)}, details: [{', '.join(reasons)}]",
-                )
-        body = zlib.compress(_utf8(offered.parsed.canonical), 9)
-        if len(body) > SCHEMA_BODY_MAX:
+        if len(offered.stored.body) > SCHEMA_BODY_MAX:
             raise RegistryError(
                 SCHEMA_TOO_LARGE, f"A schema has at most {SCHEMA_BODY_MAX} bytes when compressed"
             )
-        importing = mode == "IMPORT"
+        return None
+
+    def must_follow(self, subject: str) -> bool:
+        """Whether new versions are compared with earlier ones; in mode IMPORT they are not."""
+        return self.rules(subject)[1] != "IMPORT"
+
+    def registration(
+        self, subject: str, offered: SubmittedSchema, *, seen: Position
+    ) -> RegisterSchema:
+        """The command that registers what was compared."""
+        importing = not self.must_follow(subject)
         return RegisterSchema(
             subject=subject,
-            kind=offered.parsed.kind,
-            body=body,
+            kind=offered.stored.kind,
+            body=offered.stored.body,
             fingerprint=offered.fingerprint,
             references=offered.references,
             seen=seen,
@@ -233,31 +252,6 @@ class SchemaLibrary:
             if name == subject
         ]
         return self.schemas.version(subject, max(numbers), deleted=deleted) if numbers else None
-
-    def reasons_against(
-        self, subject: str, offered: SubmittedSchema, *, version: int | None
-    ) -> list[str]:
-        """Why a schema could not follow a version; None: those that the level asks for."""
-        level, _ = self.rules(subject)
-        if version is None:
-            return incompatibilities(level, offered.parsed, self._earlier(subject))
-        found = self.version(subject, version)
-        return incompatibilities(level, offered.parsed, [self._as_earlier(found)])
-
-    def _earlier(self, subject: str) -> list[PreviousVersion]:
-        level, _ = self.rules(subject)
-        if level == "NONE":
-            return []
-        numbers = self.schemas.versions(subject)
-        wanted = numbers if level.endswith("_TRANSITIVE") else numbers[-1:]
-        return [self._as_earlier(self.version(subject, number)) for number in wanted]
-
-    def _as_earlier(self, version: SchemaVersion) -> PreviousVersion:
-        try:
-            return PreviousVersion(version.version, self.parsed(version))
-        except SchemaError as error:
-            said = f"version {version.version} of {version.subject}: {error}"
-            raise RegistryError(INVALID_SCHEMA, said) from error
 
     # Looking up.
 
@@ -297,24 +291,62 @@ class SchemaLibrary:
         return found
 
     def row_by_guid(self, guid: str) -> SchemaRow:
-        for row in self.schemas.rows():
-            if guid_of(row.fingerprint) == guid.lower():
-                return row
+        if _GUID.fullmatch(guid.lower()) is not None:
+            beginning = bytes.fromhex(guid.replace("-", ""))
+            for row in self.schemas.rows():
+                if row.fingerprint.startswith(beginning):
+                    return row
         raise RegistryError(SCHEMA_NOT_FOUND, f"Schema {guid} not found")
 
-    def formatted(self, row: SchemaRow | SchemaVersion, wanted: str) -> str:
-        """A schema's text in the format that `?format=` asks for; unknown ones mean the text."""
-        if wanted == "serialized" and row.kind == SchemaKind.PROTOBUF:
-            return base64.b64encode(self.parsed(row).serialized).decode()
-        if wanted == "resolved" and row.kind == SchemaKind.AVRO:
-            avro = self.parsed(row).schema
-            assert isinstance(avro, AvroSchema)
-            return canonical_avro(AvroSchema(avro.root, ()))
-        return text_of(row)
+
+class _Needed:
+    """Gathers all that schemas need, for one question: in all only so much."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+        self._looks = 0
+        self._byte_count = 0
+
+    def stored(self, row: SchemaRow | SchemaVersion) -> StoredSchema:
+        self._count(row.body)
+        return StoredSchema(row.kind, row.fingerprint, row.body, self.of(row.references))
+
+    def of(self, references: Iterable[Reference]) -> NamedBodies:
+        """Raises RegistryError."""
+        bodies: dict[str, bytes] = {}
+        self._collect(references, bodies, ())
+        return tuple(bodies.items())
+
+    def _collect(
+        self, references: Iterable[Reference], bodies: dict[str, bytes], above: tuple[str, ...]
+    ) -> None:
+        for name, subject, version in references:
+            if name in bodies or name in above:
+                continue
+            found = self._schemas.version(subject, version, deleted=True)
+            if found is None or len(bodies) >= RESOLVED_MAX or len(above) >= NESTED_MAX:
+                raise RegistryError(INVALID_SCHEMA, f"the reference {name!r} leads nowhere")
+            self._count(found.body)
+            self._collect(found.references, bodies, (*above, name))
+            bodies[name] = found.body
+
+    def _count(self, body: bytes) -> None:
+        self._looks += 1
+        self._byte_count += len(body)
+        if self._looks > LOOKS_MAX or self._byte_count > NEEDED_BYTES_MAX:
+            raise RegistryError(
+                INVALID_SCHEMA,
+                f"Invalid schema: what it needs and is compared with is more than {LOOKS_MAX}"
+                f" schemas or {NEEDED_BYTES_MAX} bytes, compressed",
+            )
 
 
-def text_of(row: SchemaRow | SchemaVersion) -> str:
-    return zlib.decompress(row.body).decode()
+def incompatible(subject: str, reasons: Sequence[str]) -> RegistryError:
+    return RegistryError(
+        INCOMPATIBLE,
+        f"Schema being registered is incompatible with an earlier schema for subject"
+        f' "{subject}", details: [{", ".join(reasons)}]',
+    )
 
 
 def guid_of(digest: bytes) -> str:
@@ -397,7 +429,7 @@ def _utf8(text: str) -> bytes:
 def _kind(said: Any) -> SchemaKind:
     if said is None:
         return SchemaKind.AVRO
-    if said in SchemaKind.__members__:
+    if isinstance(said, str) and said in SchemaKind.__members__:
         return SchemaKind[said]
     raise RegistryError(INVALID_SCHEMA, f"Invalid schema type {said}")
 
@@ -410,7 +442,3 @@ def _number(body: Mapping[str, Any], name: str) -> int:
     if not isinstance(said, int) or isinstance(said, bool) or not 0 < said <= VERSION_MAX:
         raise RegistryError(INVALID_REQUEST, f"{name}: a number from 1 to {VERSION_MAX}")
     return said
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"'

@@ -2,11 +2,15 @@
 
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 
+from broker.registry.checks import SchemaChecks
+from broker.registry.errors import INVALID_SCHEMA, RegistryError
+from broker.registry.subjects import SchemaLibrary, SubmittedSchema
 from tests.kit.sockets import Place, Running, agent_of
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
@@ -54,6 +58,17 @@ class Registry:
         assert answer["message"]
         assert str(answer["error_code"]).startswith(str(status))
         return answer["error_code"]
+
+
+def offered_to(
+    library: SchemaLibrary, body: Mapping[str, Any], *, normalize: bool = False, is_new: bool = True
+) -> SubmittedSchema:
+    """The schema of a request's body. Raises RegistryError."""
+    submission = library.submission(body, normalize=normalize, is_new=is_new)
+    answer = SchemaChecks().answer(submission.question)
+    if answer.error:
+        raise RegistryError(INVALID_SCHEMA, answer.error)
+    return library.submitted(submission, answer)
 
 
 @asynccontextmanager

@@ -1,18 +1,27 @@
 """What clients send, understood or refused: never anything else, whatever it is."""
 
 import json
+import zlib
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from broker.registry.checks import (
+    Answer,
+    CompareSchemas,
+    ReadSchema,
+    SchemaChecks,
+    StoredSchema,
+    text_of,
+)
 from broker.registry.errors import RegistryError
 from broker.registry.parsed_schema import PreviousVersion, incompatibilities, parse
 from broker.registry.subjects import SchemaLibrary, guid_of
-from coordinator.commands.table_commands import Reference, RegisterSchema, SchemaKind
+from coordinator.commands.table_commands import Reference, SchemaKind
 from coordinator.tables.schemas import Schemas
 from protocol.types import POSITION_ZERO, Position
-from tests.broker.registry.client import BROKEN, RECORD, WIDER
+from tests.broker.registry.client import BROKEN, RECORD, WIDER, offered_to
 
 _KEYS = st.sampled_from(
     [
@@ -171,9 +180,8 @@ _PROTO = st.lists(
 def test_any_text_is_a_schema_that_follows_itself_or_is_refused(text: str, kind: str) -> None:
     library = SchemaLibrary(Schemas)
     try:
-        offered = library.offered(
-            {"schema": text, "schemaType": kind}, normalize=False, is_new=True
-        )
+        offered = offered_to(library, {"schema": text, "schemaType": kind})
+        assert library.known("s", offered) is None
         command = library.registration("s", offered, seen=POSITION_ZERO)
     except RegistryError as error:
         refused = error
@@ -182,10 +190,13 @@ def test_any_text_is_a_schema_that_follows_itself_or_is_refused(text: str, kind:
     if refused is not None:
         assert refused.status == 422
         return
-    assert isinstance(command, RegisterSchema)
-    again = parse(offered.parsed.kind, offered.parsed.canonical, {}, is_new=True)
-    assert again.canonical == offered.parsed.canonical
-    assert incompatibilities("FULL", again, [PreviousVersion(1, offered.parsed)]) == []
+    canonical = text_of(command.body)
+    again = parse(command.kind, canonical, {}, is_new=True)
+    assert again.canonical == canonical
+    assert incompatibilities("FULL", again, [PreviousVersion(1, again)]) == []
+    # Read from its own text and from the one that is kept, it is the same.
+    compared = CompareSchemas("FULL", offered.stored, ((1, offered.stored),))
+    assert SchemaChecks().answer(compared) == Answer()
 
 
 def test_what_is_nested_beyond_reason_is_refused_not_a_failure() -> None:
@@ -197,7 +208,7 @@ def test_what_is_nested_beyond_reason_is_refused_not_a_failure() -> None:
     field = f'{{"name":"x","type":{inner},"default":{json.dumps(deep)}}}'
     body = {"schema": f'{{"type":"record","name":"R","fields":[{field}]}}'}
     with pytest.raises(RegistryError, match=r"default|nested"):
-        library.offered(body, normalize=False, is_new=True)
+        offered_to(library, body)
 
 
 AGAIN = RECORD.replace('"int"', '"string"')
@@ -242,10 +253,9 @@ def test_levels_say_who_must_read_whom(
 def registered(schemas: Schemas, subject: str, text: str, *references: Reference) -> None:
     library = SchemaLibrary(lambda: schemas)
     body = {"schema": text, "references": [each._asdict() for each in references]}
-    offered = library.offered(body, normalize=False, is_new=True)
-    command = library.registration(subject, offered, seen=Position(5))
-    assert isinstance(command, RegisterSchema)
-    schemas.apply(command, Position(6))
+    offered = offered_to(library, body)
+    assert library.known(subject, offered) is None
+    schemas.apply(library.registration(subject, offered, seen=Position(5)), Position(6))
 
 
 def test_references_of_references_are_found_and_a_name_means_the_first_that_says_it() -> None:
@@ -266,26 +276,44 @@ def test_references_of_references_are_found_and_a_name_means_the_first_that_says
     assert found.references == (Reference("B", "b", 1),)
 
 
-def test_schemas_are_parsed_once_and_forgotten_when_there_are_many() -> None:
-    schemas = Schemas()
-    library = SchemaLibrary(lambda: schemas)
-    registered(schemas, "s", RECORD)
-    version = library.version("s", 1)
-    assert library.parsed(version) is library.parsed(version)
-    doc = "x" * 250_000
-    for number in range(20):
-        text = f'{{"type":"record","name":"R{number}","doc":"{doc}","fields":[]}}'
-        registered(schemas, f"big{number}", text)
-        library.parsed(library.version(f"big{number}", 1))
-    assert library._parsed_characters <= 4 << 20
-    assert len(library._parsed) == 16
+def test_schemas_are_read_once_and_forgotten_when_there_are_many() -> None:
+    checks = SchemaChecks()
+
+    def kept(number: int) -> StoredSchema:
+        text = f'{{"type":"record","name":"R{number}","doc":"{"x" * 100_000}","fields":[]}}'
+        answer = checks.answer(ReadSchema(SchemaKind.AVRO, text, (), (), True, False))
+        return StoredSchema(SchemaKind.AVRO, answer.fingerprint, answer.body, ())
+
+    first = kept(0)
+    unreadable = first._replace(body=b"")
+    assert checks.answer(CompareSchemas("FULL", unreadable, ((1, first),))) == Answer()
+    for number in range(1, 20):
+        kept(number)
+    with pytest.raises(zlib.error):
+        checks.answer(CompareSchemas("FULL", unreadable, ((1, first),)))
+
+
+def test_reasons_are_as_many_and_as_long_as_somebody_reads() -> None:
+    library = SchemaLibrary(Schemas)
+    long = "a" * 60_000
+    fields = [f'{{"name":"{long}{number}","type":"int"}}' for number in range(3)]
+    fields += [f'{{"name":"b{number}","type":"int"}}' for number in range(200)]
+    wanting = f'{{"type":"record","name":"R","fields":[{",".join(fields)}]}}'
+    new, old = (
+        offered_to(library, {"schema": text}).stored
+        for text in (wanting, '{"type":"record","name":"R","fields":[]}')
+    )
+    lines = SchemaChecks().answer(CompareSchemas("BACKWARD", new, ((1, old),))).lines
+    assert len(lines) == 102
+    assert max(map(len, lines)) < 5_000
+    assert lines[-2:] == ("{oldSchemaVersion: 1}", "{compatibility: 'BACKWARD'}")
 
 
 def test_normalized_schemas_that_differ_in_the_order_of_attributes_are_one() -> None:
     library = SchemaLibrary(Schemas)
     bodies = [{"schema": '{"type":"int","a":1,"b":2}'}, {"schema": '{"b":2,"type":"int","a":1}'}]
-    prints = [library.offered(body, normalize=False, is_new=True).fingerprint for body in bodies]
+    prints = [offered_to(library, body).fingerprint for body in bodies]
     assert prints[0] != prints[1]
-    prints = [library.offered(body, normalize=True, is_new=True).fingerprint for body in bodies]
+    prints = [offered_to(library, body, normalize=True).fingerprint for body in bodies]
     assert prints[0] == prints[1]
     assert guid_of(bytes(range(32))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"

@@ -1,0 +1,183 @@
+"""All that is done with the texts of schemas: read, compared, written in another format. Pure.
+
+A hostile schema can cost seconds and gigabytes here, so nothing of it is called in an agent's loop:
+`checker` has it done in a process of its own. A question holds all that its answer follows from.
+What was read is kept for a while, by fingerprint: new schemas are compared with the same ones.
+"""
+
+import base64
+import zlib
+from typing import Final, NamedTuple, assert_never
+
+from broker.registry.canonical import canonical_avro
+from broker.registry.parsed_schema import (
+    ParsedSchema,
+    PreviousVersion,
+    fingerprint,
+    incompatibilities,
+    parse,
+)
+from coordinator.commands.table_commands import Reference, SchemaKind
+from protocol.schemas import SchemaError
+from protocol.schemas.avro import AvroSchema
+
+KEPT_CHARACTERS_MAX: Final = 1 << 20
+"""Of the texts of schemas that are kept read; as trees they take fifty times as much."""
+REASONS_MAX: Final = 100
+REASON_CHARACTERS_MAX: Final = 4_000
+"""A path through a schema can be as long as the schema."""
+ERROR_CHARACTERS_MAX: Final = 1_000
+TOO_MUCH: Final = "it takes too much memory to be read and compared"
+
+NamedBodies = tuple[tuple[str, bytes], ...]
+"""Texts in UTF-8, by zlib, by the names that a schema calls them; each after those it needs."""
+
+
+class StoredSchema(NamedTuple):
+    """A schema as the table keeps it, and all that it needs."""
+
+    kind: SchemaKind
+    fingerprint: bytes
+    body: bytes
+    bodies: NamedBodies
+
+
+class ReadSchema(NamedTuple):
+    """What does a text say? Answered with `fingerprint` and `body`."""
+
+    kind: SchemaKind
+    text: str
+    bodies: NamedBodies
+    references: tuple[Reference, ...]
+    is_new: bool
+    """It is held to more than one that was taken before."""
+    normalize: bool
+
+
+class CompareSchemas(NamedTuple):
+    """Why may one not follow others? Answered with `lines`, none: it may."""
+
+    level: str
+    new: StoredSchema
+    earlier: tuple[tuple[int, StoredSchema], ...]
+    """By version, ascending."""
+
+
+class FormatSchema(NamedTuple):
+    """A schema's text in the format that `?format=` asks for; answered with one of `lines`."""
+
+    schema: StoredSchema
+    wanted: str
+
+
+Question = ReadSchema | CompareSchemas | FormatSchema
+
+
+class Answer(NamedTuple):
+    error: str = ""
+    """A sentence: it is no schema, or one that cannot be worked with. "": all is well."""
+    fingerprint: bytes = b""
+    body: bytes = b""
+    """Of the canonical text."""
+    lines: tuple[str, ...] = ()
+
+
+class SchemaChecks:
+    """Answers, one at a time."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, ParsedSchema] = {}
+        self._kept_characters = 0
+
+    def answer(self, question: Question) -> Answer:
+        try:
+            match question:
+                case ReadSchema():
+                    return self._read(question)
+                case CompareSchemas():
+                    return self._compare(question)
+                case FormatSchema():
+                    return Answer(lines=(self._format(question),))
+                case _:
+                    assert_never(question)
+        except SchemaError as error:
+            return Answer(error=_cut(str(error), ERROR_CHARACTERS_MAX))
+
+    def forget(self) -> None:
+        """Keep nothing of what was read."""
+        self._kept.clear()
+        self._kept_characters = 0
+
+    def _read(self, question: ReadSchema) -> Answer:
+        parsed = parse(
+            question.kind,
+            question.text,
+            _texts(question.bodies),
+            is_new=question.is_new,
+            normalize=question.normalize,
+        )
+        try:
+            body = zlib.compress(parsed.canonical.encode(), 9)
+        except UnicodeEncodeError as error:  # What escapes stood for may not be text.
+            raise SchemaError("half a character (surrogate)") from error
+        found = fingerprint(question.kind, parsed.canonical, question.references)
+        self._keep(found, parsed)
+        return Answer(fingerprint=found, body=body)
+
+    def _compare(self, question: CompareSchemas) -> Answer:
+        new = self._parsed(question.new)
+        earlier = []
+        for version, stored in question.earlier:
+            try:
+                earlier.append(PreviousVersion(version, self._parsed(stored)))
+            except SchemaError as error:
+                raise SchemaError(f"version {version}: {error}") from error
+        *reasons, version_line, level_line = incompatibilities(question.level, new, earlier) or (
+            "",
+            "",
+        )
+        if not version_line:
+            return Answer()
+        shown = [_cut(reason, REASON_CHARACTERS_MAX) for reason in reasons[:REASONS_MAX]]
+        return Answer(lines=(*shown, version_line, level_line))
+
+    def _format(self, question: FormatSchema) -> str:
+        schema = question.schema
+        if question.wanted == "serialized" and schema.kind == SchemaKind.PROTOBUF:
+            return base64.b64encode(self._parsed(schema).serialized).decode()
+        if question.wanted == "resolved" and schema.kind == SchemaKind.AVRO:
+            avro = self._parsed(schema).schema
+            assert isinstance(avro, AvroSchema)
+            return canonical_avro(AvroSchema(avro.root, ()))
+        return text_of(schema.body)
+
+    def _parsed(self, stored: StoredSchema) -> ParsedSchema:
+        known = self._kept.get(stored.fingerprint)
+        if known is None:
+            known = parse(stored.kind, text_of(stored.body), _texts(stored.bodies))
+        self._keep(stored.fingerprint, known)
+        return known
+
+    def _keep(self, key: bytes, parsed: ParsedSchema) -> None:
+        """As the newest; the oldest are forgotten."""
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._kept_characters -= len(before.canonical)
+        self._kept[key] = parsed
+        self._kept_characters += len(parsed.canonical)
+        while self._kept_characters > KEPT_CHARACTERS_MAX and len(self._kept) > 1:
+            oldest = self._kept.pop(next(iter(self._kept)))
+            self._kept_characters -= len(oldest.canonical)
+
+
+def text_of(body: bytes) -> str:
+    """The text of a schema as the table keeps it."""
+    return zlib.decompress(body).decode()
+
+
+def _texts(bodies: NamedBodies) -> dict[str, str]:
+    return {name: text_of(body) for name, body in bodies}
+
+
+def _cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else f"{text[:characters_max]}..."
