@@ -58,6 +58,8 @@ PIN_MS_MAX = 7 * 86_400_000
 BODY_BYTES_MAX = 1024 * 1024
 """Offsets of all partitions of a topic are the longest."""
 PLAN_ROUNDS_MAX = 6
+NUMBER_DIGITS_MAX = 19
+"""Of positions and offsets."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -417,6 +419,6 @@ def _log_client(request: web.Request) -> LogClient:
 
 def _number(request: web.Request, name: str, default: int) -> int:
     text = request.query.get(name, str(default))
-    if not text.isascii() or not text.isdigit():
-        raise _RefusedError(400, f'{name}: "{text}" is not a number')
+    if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
+        raise _RefusedError(400, f'{name}: "{text[:40]}" is not a number')
     return int(text)

@@ -121,6 +121,10 @@ class HttpListener:
             self._let_in(request)
             await self._read_body(request)
             return await handler(request)
+        except (RecursionError, OverflowError) as error:
+            # Only what was sent is that deep, or has numbers like Infinity.
+            said = "it is nested too deeply, or has numbers that are too large"
+            raise web.HTTPBadRequest(reason=said) from error
         except ConnectionError:
             if self.connections.of(request.transport) is not None:
                 raise

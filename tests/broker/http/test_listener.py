@@ -167,3 +167,26 @@ async def test_names_that_are_set_are_let_in() -> None:
         for name in ("frazil.example.com", "a.example.org"):
             assert (await registry.ask("GET", "/subjects", headers={"Host": name}))[0] == 200
         assert (await registry.ask("GET", "/subjects", headers={"Host": "evil.example"}))[0] == 421
+
+
+ADMIN = [
+    ("GET", f"/log?after={'9' * 5000}", None),
+    ("GET", f"/topics/t?from={'9' * 5000}", None),
+    ("GET", "/export/plan?topic=t&partition=99999999999999999999", None),
+    *(("POST", path, "[" * 100_000) for path in ("/export/plan", "/export/pin")),
+    ("POST", "/export/progress", '{"a":' * 50_000),
+    ("POST", "/export/plan", '{"topic": "t", "offsets": {"0": Infinity}}'),
+    ("POST", "/export/plan", '{"topic": "t", "offsets": {}, "others": 1e999}'),
+    ("POST", "/export/progress", '{"topic": "t", "topic_id": "a", "offsets": {"0": Infinity}}'),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ADMIN, ids=range(len(ADMIN)))
+async def test_numbers_and_nesting_that_make_no_sense_are_the_clients_mistake(
+    method: str, path: str, body: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with agent_of(Place()) as running:
+        await running.until(ready=True)
+        status, answer = await running.http(method, path, data=body)
+        assert (status, bool(answer["error"])) == (400, True)
+    assert not [record for record in caplog.records if record.exc_info]
