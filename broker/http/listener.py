@@ -65,6 +65,8 @@ class _Lines(logging.Filter):
 
 
 def _is_malformed(error: BaseException | None) -> bool:
+    if isinstance(error, UnicodeEncodeError):  # aiohttp repeats an Expect that is no text.
+        return error.object.startswith("Unknown Expect")
     return isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 

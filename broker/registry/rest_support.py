@@ -205,7 +205,8 @@ async def submitted(
 ) -> SubmittedSchema:
     """The schema that a request's body has. Raises RegistryError."""
     submission = library.submission(body, normalize=flag(request, "normalize"), is_new=is_new)
-    return library.submitted(submission, await ask(request, submission.question))
+    known = library.recognized(submission)
+    return known or library.submitted(submission, await ask(request, submission.question))
 
 
 def flag(request: web.Request, name: str) -> bool:

@@ -6,6 +6,8 @@ Everything is a function of the table of schemas as one replica holds it; refusa
 Left out: contexts, data contracts (metadata, rule sets), and modes for single versions.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -57,6 +59,8 @@ REFERENCE_NAME_MAX: Final = 1_000
 """Bytes."""
 RESOLVED_MAX: Final = 1_000
 """Schemas that one schema may need, through whatever number of others."""
+READ_MAX: Final = 2_000
+"""Texts that are recognized when they are submitted again."""
 NESTED_MAX: Final = 100
 """References of references."""
 LOOKS_MAX: Final = 5_000
@@ -94,6 +98,8 @@ class SchemaLibrary:
 
     def __init__(self, schemas: Callable[[], Schemas]) -> None:
         self._schemas = schemas
+        self._read: dict[bytes, bytes] = {}
+        """Fingerprints by what was submitted."""
 
     @property
     def schemas(self) -> Schemas:
@@ -119,11 +125,17 @@ class SchemaLibrary:
 
     def submitted(self, submission: Submission, answer: Answer) -> SubmittedSchema:
         """The schema, when the checker has answered the submission's question."""
-        question = submission.question
-        stored = StoredSchema(question.kind, answer.fingerprint, answer.body, question.bodies)
-        return SubmittedSchema(
-            stored, question.references, submission.schema_id, submission.version
-        )
+        self._read[_digest(submission.question)] = answer.fingerprint
+        if len(self._read) > READ_MAX:
+            del self._read[next(iter(self._read))]
+        return _understood(submission, answer.fingerprint, answer.body)
+
+    def recognized(self, submission: Submission) -> SubmittedSchema | None:
+        """The schema, if the same was read before and is in the table: clients submit what they
+        write with whenever they start, and that takes no turn from anybody."""
+        fingerprint = self._read.get(_digest(submission.question))
+        row = None if fingerprint is None else self.schemas.by_fingerprint(fingerprint)
+        return None if row is None else _understood(submission, row.fingerprint, row.body)
 
     def comparison(
         self, subject: str, offered: SubmittedSchema, *, version: int | None = None
@@ -347,6 +359,18 @@ def incompatible(subject: str, reasons: Sequence[str]) -> RegistryError:
         f"Schema being registered is incompatible with an earlier schema for subject"
         f' "{subject}", details: [{", ".join(reasons)}]',
     )
+
+
+def _understood(submission: Submission, fingerprint: bytes, body: bytes) -> SubmittedSchema:
+    question = submission.question
+    stored = StoredSchema(question.kind, fingerprint, body, question.bodies)
+    return SubmittedSchema(stored, question.references, submission.schema_id, submission.version)
+
+
+def _digest(question: ReadSchema) -> bytes:
+    """Of all that a schema's fingerprint follows from."""
+    said = [question.kind.name, question.references, question.is_new, question.normalize]
+    return hashlib.sha256(f"{json.dumps(said)}\n{question.text}".encode()).digest()
 
 
 def guid_of(digest: bytes) -> str:

@@ -87,9 +87,10 @@ async def test_a_body_over_the_bound_is_refused_before_it_is_all_there() -> None
         b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 500 + b"\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nExpect: \xff\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
     ],
-    ids=range(7),
+    ids=range(8),
 )
 async def test_what_is_malformed_is_refused_without_a_traceback(
     text: bytes, caplog: pytest.LogCaptureFixture

@@ -25,6 +25,30 @@ async def test_a_schema_registered_twice_has_one_id_and_one_version() -> None:
         ]
 
 
+async def test_a_schema_that_is_known_is_read_once_and_waits_for_nobody() -> None:
+    async with registry_of(Place()) as registry:
+        checker, asked = registry.running.agent._checker, []
+        ask = checker.ask
+
+        async def counted(question, **more):
+            asked.append(question)
+            return await ask(question, **more)
+
+        checker.ask = counted
+        first = await registry.register("s", RECORD)
+        assert len(asked) == 1
+        assert await registry.register("s", RECORD) == first
+        assert len(asked) == 1
+        # Looked up, it need not be as right as a new one; that is another question.
+        for _ in range(2):
+            assert (await registry.ask("POST", "/subjects/s", {"schema": RECORD}))[1]["id"] == first
+        assert len(asked) == 2
+        await registry.ask("DELETE", "/subjects/s")
+        await registry.ask("DELETE", "/subjects/s?permanent=true")
+        assert await registry.register("s", RECORD) > first
+        assert len(asked) == 3
+
+
 async def test_who_registers_a_schema_is_told_its_id_though_others_delete_it_at_once() -> None:
     async with registry_of(Place()) as registry:
         log_client = registry.running.agent._shells.log_client
