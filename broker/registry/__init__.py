@@ -11,5 +11,6 @@ replica holds, and the command says of which position that was: apply refuses it
 changed since, and it is compared anew. Texts are read in a process of their own, since a hostile one
 can cost seconds and gigabytes; the agent's loop only passes them on.
 
-Left out: contexts other than the default one, metadata and rule sets (data contracts), exporters. Called by the composition root, which serves `rest`.
+Left out: contexts other than the default one, metadata and rule sets (data contracts), exporters.
+Called by the composition root, which serves `rest` and owns the checker.
 """

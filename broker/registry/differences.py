@@ -4,8 +4,8 @@ from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 PAIRS_MAX: Final = 50_000
-"""Types compared with types in one comparison: unions within unions multiply, and an agent has
-other things to do. Real schemas take hundreds."""
+"""Types compared with types in one comparison: unions within unions multiply. Real schemas take
+hundreds."""
 
 
 class Difference(NamedTuple):

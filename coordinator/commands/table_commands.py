@@ -27,8 +27,7 @@ EXPORT_ENDS_MAX: Final = 1_000
 SCHEMA_BODY_MAX: Final = 56 * 1024
 """Bytes of a schema's text, compressed, so that it fits into an entry."""
 SCHEMA_TEXT_MAX: Final = 256 * 1024
-"""Bytes of a schema's text: one of this size is parsed and compared within a fraction of a second,
-which the agent's loop has to spare."""
+"""Bytes of a schema's text; one that takes long all the same is refused where it is read."""
 SUBJECT_MAX: Final = 255
 """Characters."""
 REFERENCES_MAX: Final = 100
