@@ -1,9 +1,10 @@
 """The connections of one HTTP listener: how many, how long they may take, how much they may hold.
 
-A connection is between requests, sending the head of one, or *busy* (its request is being served).
-Whoever is not busy is closed when its time is over, and makes room when the listener is full: first
-of the address that has most of them, the one that has waited longest. So a client that opens many
-connections and sends nothing, or a byte now and then, pushes out its own.
+A connection is between requests, sending one, or *busy*: its request is there and being served.
+Whoever is not busy is closed when its time is over, and makes room when the listener is full: of the
+address that has most connections, the one that has waited longest. So a client that opens many and
+sends nothing, or a byte now and then, pushes out its own. Where all are busy, an address with more of
+them than the newcomer's gives up the one it took last.
 What was received counts until it is answered; over the bound, the connection that holds most is
 closed. An answer that nobody takes ends its connection, too.
 
@@ -65,22 +66,26 @@ class HttpConnections:
         return None if transport is None else self._open.get(transport)
 
     def admit(self, connection: "HttpConnection", transport: asyncio.Transport) -> bool:
-        """Is there room for one more? Whoever waits longest for nothing makes some."""
-        if len(self._open) >= self.limits.connections_max and not self._make_room():
-            return False
+        """Is there room for one more, or does somebody make some?"""
+        if len(self._open) >= self.limits.connections_max:
+            in_the_way = self._in_the_way_of(connection.address)
+            if in_the_way is None:
+                return False
+            in_the_way.abort()
         self._open[transport] = connection
         self._by_address[connection.address] += 1
         return True
 
-    def _make_room(self) -> bool:
+    def _in_the_way_of(self, newcomer: str) -> "HttpConnection | None":
         waiting = [each for each in self._open.values() if not each.is_busy]
-        if not waiting:
-            return False
-        most = max(self._by_address[each.address] for each in waiting)
-        # In the order in which they began to wait: the first of that address waits longest.
-        crowd = (each for each in waiting if self._by_address[each.address] == most)
-        min(crowd, key=lambda each: each.waits_since).abort()
-        return True
+        if waiting:
+            return min(
+                waiting, key=lambda each: (-self._by_address[each.address], each.waits_since)
+            )
+        address, most = self._by_address.most_common(1)[0]
+        if most <= self._by_address[newcomer] + 1:
+            return None
+        return [each for each in self._open.values() if each.address == address][-1]
 
     def leave(self, connection: "HttpConnection", transport: asyncio.BaseTransport) -> None:
         if self._open.pop(transport, None) is not None:
@@ -120,9 +125,12 @@ class HttpConnection(asyncio.Protocol):
     # What the application tells.
 
     def begin(self) -> None:
-        """The head of a request has come."""
-        self.is_busy = True
+        """The head of a request has come; the time for its body is another one."""
         self._wait(None)
+
+    def serve(self) -> None:
+        """All of it has."""
+        self.is_busy = True
 
     def end(self) -> None:
         """The answer is ready."""

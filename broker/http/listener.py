@@ -122,6 +122,7 @@ class HttpListener:
         try:
             self._let_in(request)
             await self._read_body(request)
+            connection.serve()
             return await handler(request)
         except (RecursionError, OverflowError) as error:
             # Only what was sent is that deep, or has numbers like Infinity.

@@ -63,8 +63,9 @@ async def test_a_head_that_does_not_come_ends_its_connection_however_it_trickles
 async def test_a_request_that_is_served_takes_as_long_as_it_takes() -> None:
     scene = Scene()
     connection, transport = scene.connect()
-    connection.data_received(b"a head")
+    connection.data_received(b"a request")
     connection.begin()
+    connection.serve()
     await asyncio.sleep(1000)
     assert not transport.is_closed
 
@@ -124,10 +125,35 @@ async def test_a_full_listener_makes_room_at_the_cost_of_whoever_has_most_and_wa
     assert len(scene.connections) == 3
 
 
+async def test_a_body_that_is_on_its_way_keeps_nobody_else_out() -> None:
+    scene = Scene()
+    hostile = [scene.connect("hostile") for _ in range(3)]
+    for connection, _ in hostile:
+        connection.begin()
+    _, honest = scene.connect("honest")
+    assert not honest.is_closed
+    assert [transport.is_closed for _, transport in hostile] == [True, False, False]
+
+
+async def test_a_listener_full_of_one_addresss_requests_has_room_for_another_address() -> None:
+    scene = Scene()
+    hostile = [scene.connect("hostile") for _ in range(3)]
+    for connection, _ in hostile:
+        connection.begin()
+        connection.serve()
+    honest, transport = scene.connect("honest")
+    honest.serve()
+    assert not transport.is_closed
+    assert [each.is_closed for _, each in hostile] == [False, False, True]
+    # Now each of the two has its share, and neither takes from the other.
+    for address in ("honest", "hostile"):
+        assert scene.connect(address)[1].is_closed
+
+
 async def test_a_listener_full_of_requests_that_are_served_refuses_one_more_in_words() -> None:
     scene = Scene()
-    for _ in range(3):
-        scene.connect()[0].begin()
+    for address in ("a", "b", "c"):
+        scene.connect(address)[0].serve()
     _, transport = scene.connect("other")
     head, _, body = transport.written.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503 ")
