@@ -2,19 +2,26 @@
 
 Three steps. `split_batches` walks the headers of a span, verifies each CRC, drops control batches
 and those of aborted transactions, decompresses the others into one buffer for many of them.
-`index_records` (compiled) walks the records of such a unit and notes where each field lies.
+`read_records` walks the records of such a unit (compiled): once to see that all of a batch can be
+read, once to note where each field lies, a bounded number of records at a time.
 `gather` (compiled) copies fields into one buffer with 64-bit offsets, the layout of Arrow's large
 binary, so that no column has a limit of 2 GiB.
 
-Exactness: anything that does not add up raises CorruptSpanError: wrong CRC, lengths beyond the
-batch, bytes left over, offsets that do not rise, counts other than the log's. Offsets of a chunk
-come from the span, never from the batch's own base offset, which is 0 there; in a segment each
-batch says its own, and what lies between two is a hole. A transactional batch is aborted when it
-lies in an aborted range of its producer, which has one transaction at a time in a partition; all
-others below the plan's end are committed. Nothing here knows of Arrow, Spark or Iceberg.
+Exactness: what the log cannot have told raises CorruptSpanError: wrong CRC, lengths beyond the
+batch, offsets that do not add up. A batch whose checksum is right is what its producer sent, and
+may be anything: where it does not inflate within `BATCH_BYTES_MAX`, has bytes left over, offsets that
+do not rise, or counts other than its header's, it is `Unreadable` as a whole.
+Offsets of a chunk come from the span, never from the batch's own base offset, which is 0 there; in a
+segment each batch says its own, and what lies between two is a hole. A transactional batch is
+aborted when it lies in an aborted range of its producer, which has one transaction at a time in a
+partition; all others below the plan's end are committed.
+
+Memory, whatever a batch claims: one unit (`_ROOM_BYTES`, or one batch of `BATCH_BYTES_MAX`; snappy's
+twice) and the columns of `PIECE_BYTES` of records, or of one record, with `HEADERS_MAX` headers.
+Nothing here knows of Arrow, Spark or Iceberg.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
 import crc32c
@@ -34,11 +41,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CRC_START = 21
 """What the CRC of a batch covers begins at its attributes."""
 
-BATCH_BYTES_MAX = 1 << 30
-"""Bound on what one batch may decompress to."""
+BATCH_BYTES_MAX = compression.DECOMPRESSED_BYTES_MAX
+"""Bound on what one batch may inflate to. What is not compressed is in memory already."""
 
 UNIT_BYTES = 8 * 1024 * 1024
 """Decompressed records that are decoded together."""
+
+UNIT_BATCHES_MAX = 65_536
+
+PIECE_BYTES = 8 * 1024 * 1024
+"""Records whose fields are noted together, unless one record is larger."""
+PIECE_RECORDS_MAX = 131_072
+HEADERS_MAX = 1 << 20
+"""Of a record, and of a piece of several: each takes 32 bytes to note, and 2 bytes in a batch."""
 
 _ROOM_BYTES = 2 * UNIT_BYTES
 """Of their buffer. Memory that nothing is put in costs nothing."""
@@ -71,6 +86,8 @@ class Payload(NamedTuple):
     append_timestamp: int
     """Newest timestamp when the topic stamps records on append, else -1."""
     append_stamped: bool
+    at: int
+    """Where the batch begins in the span."""
 
 
 class Unit(NamedTuple):
@@ -78,10 +95,31 @@ class Unit(NamedTuple):
 
     data: Bytes
     payloads: list[Payload]
+    span: memoryview
+    """The bytes that they came from."""
+
+
+class Unreadable(NamedTuple):
+    """A batch whose checksum is right, and whose records nobody can read."""
+
+    batch: memoryview
+    """The whole of it."""
+    base_offset: int
+    reason: str
+    """The end of a sentence."""
+
+    @property
+    def header(self) -> records.BatchHeader:
+        return records.read_header(self.batch)
 
     @property
     def offset_count(self) -> int:
-        return sum(payload.last_offset_delta + 1 for payload in self.payloads)
+        """What its header claims."""
+        return self.header.last_offset_delta + 1
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.offset_count - 1
 
 
 class Columns(NamedTuple):
@@ -116,6 +154,8 @@ class Tally(NamedTuple):
     """Offsets that no record has: what compaction and merging left out."""
     outside: int = 0
     """Records outside the offsets wanted."""
+    unreadable: int = 0
+    """Offsets of unreadable batches, but for the one row of each."""
 
     @property
     def offsets(self) -> int:
@@ -145,34 +185,29 @@ def _corrupt(span: PlannedSpan, at: int, what: str) -> CorruptSpanError:
 
 
 class _Units:
-    """Decompresses batches one behind the other; a new buffer when one is full."""
+    """Decompresses batches of a span one behind the other; a new buffer when one is full."""
 
-    def __init__(self, bytes_ahead: int) -> None:
-        self._data = np.empty(min(_ROOM_BYTES, _RATIO * bytes_ahead), np.uint8)
+    def __init__(self, span: memoryview) -> None:
+        self._span = span
+        self._data = np.empty(min(_ROOM_BYTES, _RATIO * len(span)), np.uint8)
         self._size = 0
         self._payloads: list[Payload] = []
 
-    def add(self, header: records.BatchHeader, data: memoryview, offset: int) -> Unit | None:
-        """Take the batch whose first offset is `offset`; a unit that ended before it, if one did.
-
-        Raises ProtocolError.
-        """
-        is_plain = header.codec == compression.Codec.NONE
-        need = min(BATCH_BYTES_MAX, len(data) * (1 if is_plain else _RATIO))
-        ended = None
-        taken = compression.NO_ROOM
-        while taken == compression.NO_ROOM:
-            room = len(self._data) - self._size
-            if need > room or self._size >= UNIT_BYTES:
-                ended = self.end() or ended
-                room = max(_ROOM_BYTES, need)
-                self._data = np.empty(room, np.uint8)
-            taken = compression.decompress_into(
-                header.codec, data, self._data.data[self._size :], bytes_max=BATCH_BYTES_MAX
-            )
-            if taken == compression.NO_ROOM and room >= BATCH_BYTES_MAX:
-                raise ProtocolError(f"data inflates to more than {BATCH_BYTES_MAX} bytes")
-            need = min(BATCH_BYTES_MAX, _RATIO * room)
+    def add(self, header: records.BatchHeader, at: int, offset: int) -> Iterator[Unit | Unreadable]:
+        """Takes the batch at byte `at`, whose first offset is `offset`. Yields the unit that ends
+        before it, if one does, and the batch itself if nothing can be taken of it."""
+        batch = self._span[at : at + header.size]
+        try:
+            if not 0 <= header.record_count <= header.last_offset_delta + 1:
+                raise ProtocolError(
+                    f"{header.record_count} records cannot take "
+                    f"{header.last_offset_delta + 1} offsets"
+                )
+            taken = yield from self._inflate(header.codec, batch[records.HEADER_BYTES :])
+        except ProtocolError as error:
+            yield from self.end()
+            yield Unreadable(batch, offset, str(error))
+            return
         stamped = header.is_log_append_time
         payload = Payload(
             self._size,
@@ -183,28 +218,50 @@ class _Units:
             header.base_timestamp,
             header.max_timestamp if stamped else -1,
             append_stamped=stamped,
+            at=at,
         )
         self._payloads.append(payload)
         self._size += taken
-        return ended
 
-    def end(self) -> Unit | None:
-        """What was taken since the last unit."""
-        unit = Unit(self._data, self._payloads) if self._payloads else None
-        self._size = 0
-        self._payloads = []
-        return unit
+    def _inflate(self, codec: int, body: memoryview) -> Generator[Unit, None, int]:
+        """Puts the records behind the others; returns their bytes. Raises ProtocolError."""
+        is_plain = codec == compression.Codec.NONE
+        bytes_max = max(BATCH_BYTES_MAX, len(body)) if is_plain else BATCH_BYTES_MAX
+        need = min(bytes_max, len(body) * (1 if is_plain else _RATIO))
+        while True:
+            room = len(self._data) - self._size
+            is_full = self._size >= UNIT_BYTES or len(self._payloads) >= UNIT_BATCHES_MAX
+            if need > room or is_full:
+                yield from self.end()
+                room = max(_ROOM_BYTES, need)
+                self._data = np.empty(0, np.uint8)  # It goes before the larger one comes.
+                self._data = np.empty(room, np.uint8)
+            taken = compression.decompress_into(
+                codec, body, self._data.data[self._size :], bytes_max=bytes_max
+            )
+            if taken != compression.NO_ROOM:
+                return taken
+            if room >= bytes_max:
+                raise ProtocolError(f"data inflates to more than {bytes_max} bytes")
+            need = min(bytes_max, _RATIO * room)
+
+    def end(self) -> Iterator[Unit]:
+        """Yields what was taken since the last unit, if there is any."""
+        if self._payloads:
+            unit = Unit(self._data, self._payloads, self._span)
+            self._data, self._payloads, self._size = np.empty(0, np.uint8), [], 0
+            yield unit
 
 
 def split_batches(
     span: PlannedSpan, data: memoryview, dropped: Dropped | None = None
-) -> Iterator[Unit]:
-    """The committed data batches of a span, many at a time, with the offsets of the log.
+) -> Iterator[Unit | Unreadable]:
+    """The committed data batches of a span in order, many at a time, with the offsets of the log.
 
     Counts the others in `dropped`. Raises CorruptSpanError.
     """
     counts = Dropped() if dropped is None else dropped
-    units = _Units(len(data))
+    units = _Units(data)
     at = 0
     offset = span.base_offset
     while at < len(data):
@@ -220,20 +277,14 @@ def split_batches(
         elif header.is_transactional and _is_aborted(span, header.producer_id, offset):
             counts.aborted += taken
         else:
-            try:
-                ended = units.add(header, data[at + records.HEADER_BYTES : end], offset)
-            except ProtocolError as error:
-                raise _corrupt(span, at, f"cannot be decompressed: {error}") from error
-            if ended is not None:
-                yield ended
+            yield from units.add(header, at, offset)
         offset += taken
         at = end
     if offset != span.next_offset:
         raise _corrupt(
             span, 0, f"holds {offset - span.base_offset} offsets, the log says {span.records}"
         )
-    if (last := units.end()) is not None:
-        yield last
+    yield from units.end()
 
 
 def _read_header(span: PlannedSpan, data: memoryview, at: int) -> records.BatchHeader:
@@ -241,16 +292,13 @@ def _read_header(span: PlannedSpan, data: memoryview, at: int) -> records.BatchH
     if len(data) - at < records.HEADER_BYTES:
         raise _corrupt(span, at, f"{len(data) - at} bytes are no record batch")
     header = records.read_header(data, at)
-    taken = header.last_offset_delta + 1
     if (
         header.magic != records.MAGIC
         or header.size < records.HEADER_BYTES
         or at + header.size > len(data)
-        or taken < 1
+        or header.last_offset_delta < 0
     ):
         raise _corrupt(span, at, "not a whole record batch of format 2")
-    if not 0 <= header.record_count <= taken:
-        raise _corrupt(span, at, f"{header.record_count} records cannot take {taken} offsets")
     return header
 
 
@@ -289,6 +337,8 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     while at < end and shift < np.uint64(64):
         part = np.uint64(data[at])
         at += 1
+        if shift == np.uint64(63) and part > np.uint64(1):
+            return 0, -1
         value |= (part & np.uint64(0x7F)) << shift
         if part < np.uint64(0x80):
             half: Any = np.int64(value >> np.uint64(1))
@@ -306,31 +356,87 @@ def _field(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return length, start
 
 
-@compiled
-def _index(data: Bytes, batches: Ints, rows: Ints) -> int:
-    """Note where every field of every record is, headers left aside.
+# What `_check` says of a batch.
+_READABLE, _BROKEN, _TOO_MANY_HEADERS = range(3)
 
-    Returns how many headers there are in all; below 0: `~batch` is bad.
+
+@compiled
+def _headers_end(data: Bytes, at: int, end: int, count: int) -> int:
+    """The place after so many headers; -1 when one is malformed."""
+    for _ in range(count):
+        size, start = _field(data, at, end)
+        if start < 0 or size < 0:
+            return -1
+        size, start = _field(data, start + size, end)
+        if start < 0:
+            return -1
+        at = start + max(size, 0)
+    return at
+
+
+@compiled
+def _check_batch(data: Bytes, at: int, end: int, count: int, last_delta: int) -> int:
+    """Whether the records of a batch can be read, every one of them."""
+    delta_before = -1
+    for _ in range(count):
+        length, body = _varint(data, at, end)
+        if body < 0 or length < 1 or length > end - body:
+            return _BROKEN
+        at = body + length
+        # One byte of attributes, which mean nothing in this format.
+        _timestamp_delta, place = _varint(data, body + 1, at)
+        if place < 0:
+            return _BROKEN
+        delta, place = _varint(data, place, at)
+        if place < 0 or delta <= delta_before or delta > last_delta:
+            return _BROKEN
+        delta_before = delta
+        for _field_of_two in range(2):
+            size, start = _field(data, place, at)
+            if start < 0:
+                return _BROKEN
+            place = start + max(size, 0)
+        headers, place = _varint(data, place, at)
+        # A header takes two bytes at least: this bounds what a lying count can cost.
+        if place < 0 or headers < 0 or headers > (at - place) // 2:
+            return _BROKEN
+        if headers > HEADERS_MAX:
+            return _TOO_MANY_HEADERS
+        if _headers_end(data, place, at, headers) != at:
+            return _BROKEN
+    return _READABLE if at == end else _BROKEN
+
+
+@compiled
+def _check(data: Bytes, batches: Ints, verdicts: Ints) -> None:
+    """Say of each batch whether it can be read."""
+    for batch in range(batches.shape[1]):
+        start, end, count = batches[_START, batch], batches[_END, batch], batches[_COUNT, batch]
+        verdicts[batch] = _check_batch(data, start, end, count, batches[_LAST_DELTA, batch])
+
+
+@compiled
+def _index(data: Bytes, batches: Ints, cursor: Ints, rows: Ints) -> tuple[int, int]:
+    """Note where every field of every record is, headers left aside, of batches that `_check` has
+    found readable; goes on at `cursor` (batch, place or -1, records done) and moves it.
+
+    Ends with the last batch, or when a piece is full. Returns how many records and headers.
     """
     total = 0
     row = 0
-    for batch in range(batches.shape[1]):
-        at = batches[_START, batch]
+    byte_count = 0
+    while cursor[0] < batches.shape[1]:
+        batch = cursor[0]
         end = batches[_END, batch]
-        delta_before = -1
-        for _ in range(batches[_COUNT, batch]):
+        at = batches[_START, batch] if cursor[2] == 0 else cursor[1]
+        while cursor[2] < batches[_COUNT, batch]:
             length, body = _varint(data, at, end)
-            if body < 0 or length < 1 or length > end - body:
-                return ~batch
-            at = body + length
-            # One byte of attributes, which mean nothing in this format.
-            timestamp_delta, place = _varint(data, body + 1, at)
-            if place < 0:
-                return ~batch
-            delta, place = _varint(data, place, at)
-            if place < 0 or delta <= delta_before or delta > batches[_LAST_DELTA, batch]:
-                return ~batch
-            delta_before = delta
+            if row == rows.shape[1] or (row and byte_count + length > PIECE_BYTES):
+                cursor[1] = at
+                return row, total
+            record_end = body + length
+            timestamp_delta, place = _varint(data, body + 1, record_end)
+            delta, place = _varint(data, place, record_end)
             rows[_OFFSET, row] = batches[_BASE, batch] + delta
             rows[_TYPE, row] = batches[_STAMPED, batch]
             if batches[_STAMPED, batch]:
@@ -338,49 +444,41 @@ def _index(data: Bytes, batches: Ints, rows: Ints) -> int:
             else:
                 rows[_TIMESTAMP, row] = batches[_BASE_TIMESTAMP, batch] + timestamp_delta
             for field in (_KEY, _VALUE):
-                size, start = _field(data, place, at)
-                if start < 0:
-                    return ~batch
+                size, start = _field(data, place, record_end)
                 rows[field, row] = start
                 rows[field + 1, row] = size
                 place = start + max(size, 0)
-            headers, place = _varint(data, place, at)
-            # A header takes two bytes at least: this bounds what a lying count can cost.
-            if place < 0 or headers < 0 or headers > (at - place) // 2:
-                return ~batch
-            if headers == 0 and place != at:
-                return ~batch
+            headers, place = _varint(data, place, record_end)
+            if row and total + headers > HEADERS_MAX:
+                cursor[1] = at
+                return row, total
             rows[_HEADERS, row] = headers
             rows[_HEADERS_AT, row] = place
-            rows[_RECORD_END, row] = at
+            rows[_RECORD_END, row] = record_end
             total += headers
+            byte_count += length
             row += 1
-        if at != end:
-            return ~batch
-    return total
+            at = record_end
+            cursor[2] += 1
+        cursor[0] += 1
+        cursor[2] = 0
+    return row, total
 
 
 @compiled
-def _index_headers(data: Bytes, rows: Ints, fields: Ints) -> int:
-    """Note where keys and values of all headers are. Returns -1, or a row whose headers are bad."""
+def _index_headers(data: Bytes, rows: Ints, fields: Ints) -> None:
+    """Note where keys and values of all headers are."""
     header = 0
     for row in range(rows.shape[1]):
-        if rows[_HEADERS, row] == 0:
-            continue
         place = rows[_HEADERS_AT, row]
         end = rows[_RECORD_END, row]
         for _ in range(rows[_HEADERS, row]):
             for field in (0, 2):
                 size, start = _field(data, place, end)
-                if start < 0 or (field == 0 and size < 0):
-                    return row
                 fields[field, header] = start
                 fields[field + 1, header] = size
                 place = start + max(size, 0)
             header += 1
-        if place != end:
-            return row
-    return -1
 
 
 @compiled
@@ -406,29 +504,40 @@ def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
     return places, out
 
 
-def index_records(unit: Unit) -> Columns:
-    """Where the fields of all records of these batches lie. Raises CorruptSpanError."""
-    data, payloads = unit
-    batches = np.ascontiguousarray(np.array(payloads, np.int64).T)
-    sizes = batches[_END] - batches[_START]
-    # Each record takes seven bytes at least; a lying count must not make us allocate for it.
-    lying = batches[_COUNT] * 7 > sizes
-    if bool(lying.any()):
-        raise CorruptSpanError(_bad_batch(payloads[int(lying.argmax())]))
-    rows = np.empty((10, int(batches[_COUNT].sum())), np.int64)
-    header_count = _index(data, batches, rows)
-    if header_count < 0:
-        raise CorruptSpanError(_bad_batch(payloads[~header_count]))
-    header_fields = np.empty((4, header_count), np.int64)
-    bad_row = _index_headers(data, rows, header_fields)
-    if bad_row >= 0:
-        bad = int(np.searchsorted(np.cumsum(batches[_COUNT]), bad_row, side="right"))
-        raise CorruptSpanError(_bad_batch(payloads[bad]))
-    return Columns(data, *rows[:_HEADERS_AT], *header_fields)
+def read_records(unit: Unit) -> Iterator[Columns | Unreadable]:
+    """Where the fields of all records of these batches lie, in order, a piece at a time; between
+    them the batches of which nothing can be read."""
+    batches = np.ascontiguousarray(np.array(unit.payloads, np.int64).T)
+    verdicts = np.empty(len(unit.payloads), np.int64)
+    _check(unit.data, batches, verdicts)
+    first = 0
+    for bad in [*np.flatnonzero(verdicts).tolist(), len(unit.payloads)]:
+        yield from _pieces(unit.data, batches[:, first:bad])
+        if bad < len(unit.payloads):
+            yield _unreadable(unit, unit.payloads[bad], int(verdicts[bad]))
+        first = bad + 1
 
 
-def _bad_batch(payload: Payload) -> str:
-    return (
-        f"the batch at offset {payload.base_offset} has records that cannot be read, "
-        "although its checksum matches"
-    )
+def _pieces(data: Bytes, batches: Ints) -> Iterator[Columns]:
+    """The records of readable batches."""
+    left = int(batches[_COUNT].sum())
+    batches = np.ascontiguousarray(batches)
+    cursor = np.zeros(3, np.int64)
+    while left:
+        rows = np.empty((10, min(left, PIECE_RECORDS_MAX)), np.int64)
+        count, header_count = _index(data, batches, cursor, rows)
+        if count < rows.shape[1]:
+            rows = np.ascontiguousarray(rows[:, :count])
+        header_fields = np.empty((4, header_count), np.int64)
+        if header_count:
+            _index_headers(data, rows, header_fields)
+        yield Columns(data, *rows[:_HEADERS_AT], *header_fields)
+        left -= count
+
+
+def _unreadable(unit: Unit, payload: Payload, verdict: int) -> Unreadable:
+    size = records.read_header(unit.span, payload.at).size
+    reason = "its records do not parse"
+    if verdict == _TOO_MANY_HEADERS:
+        reason = f"a record has more than {HEADERS_MAX} headers"
+    return Unreadable(unit.span[payload.at : payload.at + size], payload.base_offset, reason)

@@ -33,21 +33,26 @@ class LastRowOfEach:
     """Keeps the last row of each partition of a split."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[str, pa.Table]] = {}
+        self._found: dict[int, LastRecord] = {}
+        self._newest: tuple[PlannedSpan, pa.Table] | None = None
 
     def take(self, span: PlannedSpan, rows: pa.Table) -> None:
-        """Takes rows of a partition in order of their offsets. Copies one row, holds on to none."""
+        """Takes rows of a partition in order of their offsets. Copies one row and keeps it until
+        there is another: a record may be large, and partitions are many."""
         if rows.num_rows:
-            self._found[span.partition] = (span.key, rows.take([rows.num_rows - 1]))
+            if self._newest is not None and self._newest[0].partition != span.partition:
+                self.last_records()
+            self._newest = (span, rows.take([rows.num_rows - 1]))
 
     def last_records(self) -> dict[int, LastRecord]:
         """Returns the last records by partition."""
-        return {
-            partition: LastRecord(
-                row.column(names.OFFSET)[0].as_py(), digest_of(row), object_hash(key)
+        if self._newest is not None:
+            span, row = self._newest
+            self._found[span.partition] = LastRecord(
+                row.column(names.OFFSET)[0].as_py(), digest_of(row), object_hash(span.key)
             )
-            for partition, (key, row) in self._found.items()
-        }
+            self._newest = None
+        return self._found
 
 
 def object_hash(key: str) -> str:
@@ -102,9 +107,9 @@ def read_digests(task: DigestTask, _attempt: int) -> dict[int, str]:
     reader = open_reader(task.store, task.store_options)
     found = {}
     for span, data in span_bytes(reader, task.spans):
-        for rows, _tally in span_rows(span, data):
-            if rows.num_rows:
-                found[span.partition] = digest_of(rows)
+        for piece in span_rows(span, data):
+            if piece.rows.num_rows:
+                found[span.partition] = digest_of(piece.rows)
     return found
 
 

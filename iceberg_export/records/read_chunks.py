@@ -18,6 +18,8 @@ from iceberg_export.plan.splits import PlannedSpan, StoreAddress
 
 GAP_BYTES_MAX = 256 * 1024
 """Unwanted bytes that are cheaper to read than a second request."""
+WASTE_BYTES_MAX = 4 * 1024 * 1024
+"""Unwanted bytes of one request, which are in memory until it has come."""
 READ_BYTES_MAX = 64 * 1024 * 1024
 READS_IN_FLIGHT_MAX = 16
 RETRIES_MAX = 5
@@ -44,14 +46,18 @@ def merge_reads(spans: Sequence[PlannedSpan]) -> list[Read]:
     """Few requests that bring all the spans; their order is that of the first span needed."""
     order = {(span.key, span.start): place for place, span in enumerate(spans)}
     reads: list[list[PlannedSpan]] = []
+    waste = 0
     for span in sorted(spans, key=lambda span: (span.key, span.start)):
         if reads:
             first, last = reads[-1][0], reads[-1][-1]
-            near = span.key == last.key and span.start - last.start - last.length <= GAP_BYTES_MAX
+            gap = max(0, span.start - last.start - last.length)
+            near = span.key == last.key and gap <= GAP_BYTES_MAX and waste + gap <= WASTE_BYTES_MAX
             if near and span.start + span.length - first.start <= READ_BYTES_MAX:
                 reads[-1].append(span)
+                waste += gap
                 continue
         reads.append([span])
+        waste = 0
     merged = []
     for group in reads:
         end = max(span.start + span.length for span in group)
@@ -65,7 +71,8 @@ def span_bytes(
 ) -> Iterator[tuple[PlannedSpan, memoryview]]:
     """Each span, in the order given, with its bytes; reads run ahead in parallel.
 
-    Holds the bytes read but not yet handed out: at most those of all `spans`.
+    Holds the bytes read but not yet handed out: at most those of all `spans`, and what requests in
+    flight bring beside them.
     """
     reads = merge_reads(spans)
     read_of = {span: number for number, read in enumerate(reads) for span in read.spans}
@@ -73,19 +80,28 @@ def span_bytes(
     with ThreadPoolExecutor(READS_IN_FLIGHT_MAX) as pool:
         try:
             futures: dict[int, Any] = {
-                number: pool.submit(reader.read, read.key, read.start, read.length)
-                for number, read in enumerate(reads)
+                number: pool.submit(_read_spans, reader, read) for number, read in enumerate(reads)
             }
             for span in spans:
                 number = read_of[span]
-                data: memoryview = futures[number].result()
-                at = span.start - reads[number].start
-                yield span, data[at : at + span.length]
+                yield span, futures[number].result()[span]
                 left[number] -= 1
                 if left[number] == 0:
                     del futures[number]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _read_spans(reader: ChunkReader, read: Read) -> dict[PlannedSpan, memoryview]:
+    """The bytes of each span, without what lies between."""
+    data = reader.read(read.key, read.start, read.length)
+    found = {}
+    for span in read.spans:
+        at = span.start - read.start
+        found[span] = data[at : at + span.length]
+    if sum(map(len, found.values())) < len(data):
+        found = {span: memoryview(bytes(part)) for span, part in found.items()}
+    return found
 
 
 class FolderReader:

@@ -1,11 +1,15 @@
 """Spans to Arrow tables with the columns of `iceberg_export.table.schema`, in order of offset.
 
 Batches are decoded many at a time (`decode.UNIT_BYTES` of decompressed records), since a compiled
-call has a fixed cost and topics may have batches of one record. Memory: one unit and its table.
-Pure; leaves out files and partitions of the table (`write_files`).
+call has a fixed cost and topics may have batches of one record. Memory: one unit and the table of one
+of its pieces, whatever producers sent.
+
+A batch that nobody can read has one row, at its last offset, however many offsets it claims: its
+value is the batch as it lies in the log, its headers say the range. It is the same row wherever the
+batch lies, so it can be compared. Pure; leaves out files and partitions of the table (`write_files`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +25,12 @@ from iceberg_export.records.decode import (
     Dropped,
     Ints,
     Tally,
+    Unreadable,
     gather,
-    index_records,
+    read_records,
     split_batches,
 )
+from protocol import records
 
 HEADER_TYPE = pa.struct(
     [pa.field("key", pa.large_string(), nullable=False), pa.field("value", pa.large_binary())]
@@ -145,30 +151,127 @@ def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
     )
 
 
-def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[tuple[pa.Table, Tally]]:
-    """Yields the wanted, committed records of a span, in order, and a tally of its offsets.
+class SpanRows(NamedTuple):
+    """Some of a span: its records, or rows of batches that cannot be read."""
+
+    rows: pa.Table
+    tally: Tally
+    reasons: Sequence[str] = ()
+    """Why the batches cannot be read, one for each row; () of records."""
+    hidden: str = ""
+    """Why the first of the batches that have offsets wanted cannot be read, also where its row is
+    not wanted."""
+
+
+FIRST_OFFSET_HEADER = "frazil.batch.first.offset"
+LAST_OFFSET_HEADER = "frazil.batch.last.offset"
+_WAITING_MAX = 1000
+"""Batches that cannot be read, of which one table is made."""
+
+
+def span_rows(span: PlannedSpan, data: memoryview) -> Iterator[SpanRows]:
+    """Yields the wanted, committed records of a span, in order, and tallies of its offsets.
 
     The tallies add up to the span's offsets. Raises CorruptSpanError.
     """
     dropped = Dropped()
-    covered = 0
-    for unit in split_batches(span, data, dropped):
-        columns = index_records(unit)
-        table = to_table(columns, span.partition)
-        total = table.num_rows
-        offsets = columns.offsets
-        if total and (offsets[0] < span.offset_from or offsets[-1] >= span.offset_to):
-            first, after = np.searchsorted(offsets, [span.offset_from, span.offset_to])
-            table = table.slice(int(first), int(after - first))
-        taken = unit.offset_count
-        covered += taken
-        yield (
-            table,
-            Tally(table.num_rows, holes=taken - total, outside=total - table.num_rows),
-        )
+    found = 0
+    waiting: list[Unreadable] = []
+    for piece in _pieces(span, data, dropped):
+        if isinstance(piece, Unreadable):
+            waiting.append(piece)
+            found += piece.offset_count
+            if len(waiting) < _WAITING_MAX:
+                continue
+        if waiting:
+            yield unreadable_rows(span, waiting)
+            waiting = []
+        if not isinstance(piece, Unreadable):
+            found += len(piece.offsets)
+            yield _record_rows(span, piece)
+    if waiting:
+        yield unreadable_rows(span, waiting)
     rest = Tally(control=dropped.control, aborted=dropped.aborted, holes=dropped.holes)
-    yield ROW_SCHEMA.empty_table(), rest
-    assert covered + rest.offsets == span.records
+    within = span.records - rest.offsets - found
+    assert within >= 0
+    yield SpanRows(ROW_SCHEMA.empty_table(), rest._replace(holes=rest.holes + within))
+
+
+def _pieces(
+    span: PlannedSpan, data: memoryview, dropped: Dropped
+) -> Iterator[Columns | Unreadable]:
+    for part in split_batches(span, data, dropped):
+        if isinstance(part, Unreadable):
+            yield part
+        else:
+            yield from read_records(part)
+        # What is inflated next must not find the last buffer still held.
+        del part
+
+
+def _record_rows(span: PlannedSpan, columns: Columns) -> SpanRows:
+    table = to_table(columns, span.partition)
+    total = table.num_rows
+    offsets = columns.offsets
+    if total and (offsets[0] < span.offset_from or offsets[-1] >= span.offset_to):
+        first, after = np.searchsorted(offsets, [span.offset_from, span.offset_to])
+        table = table.slice(int(first), int(after - first))
+    return SpanRows(table, Tally(table.num_rows, outside=total - table.num_rows))
+
+
+def unreadable_rows(span: PlannedSpan, batches: Sequence[Unreadable]) -> SpanRows:
+    """A row for each batch whose last offset is wanted: so each has one, whatever is asked for."""
+    wanted = [one for one in batches if span.offset_from <= one.last_offset < span.offset_to]
+    offsets = sum(one.offset_count for one in batches)
+    inside = sum(one.offset_count for one in wanted)
+    table = unreadable_table(wanted, span.partition)
+    tally = Tally(len(wanted), outside=offsets - inside, unreadable=inside - len(wanted))
+    touched = (
+        _sentence(one)
+        for one in batches
+        if one.base_offset < span.offset_to and span.offset_from <= one.last_offset
+    )
+    return SpanRows(table, tally, [_sentence(one) for one in wanted], next(touched, ""))
+
+
+def _sentence(one: Unreadable) -> str:
+    return (
+        f"the batch of offsets {one.base_offset} to {one.last_offset} cannot be read, "
+        f"although its checksum matches: {one.reason}"
+    )
+
+
+def unreadable_table(batches: Sequence[Unreadable], partition: int) -> pa.Table:
+    """Returns the rows of batches that cannot be read, of ROW_SCHEMA."""
+    times = [one.header.max_timestamp for one in batches]
+    held = [0 <= time <= names.TIMESTAMP_MS_MAX for time in times]
+    raw = [None if ok or time == -1 else time for time, ok in zip(times, held, strict=True)]
+    micros = [time * 1000 if ok else None for time, ok in zip(times, held, strict=True)]
+    columns: dict[str, list[Any]] = {
+        names.PARTITION: [partition] * len(batches),
+        names.OFFSET: [one.last_offset for one in batches],
+        names.TIMESTAMP: micros,
+        names.TIMESTAMP_TYPE: [int(one.header.is_log_append_time) for one in batches],
+        names.KEY: [None] * len(batches),
+        names.HEADERS: [
+            [
+                {"key": FIRST_OFFSET_HEADER, "value": b"%d" % one.base_offset},
+                {"key": LAST_OFFSET_HEADER, "value": b"%d" % one.last_offset},
+            ]
+            for one in batches
+        ],
+        names.TIMESTAMP_RAW: raw,
+        names.VALUE: [_in_place(one) for one in batches],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in ROW_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
+
+
+def _in_place(one: Unreadable) -> bytes:
+    """The batch as a consumer would get it: the same bytes from a chunk and from a segment."""
+    batch = bytearray(one.batch)
+    records.patch(batch, 0, one.base_offset)
+    return bytes(batch)
 
 
 def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:

@@ -52,6 +52,7 @@ from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.tasks.export_split import (
     BadRecords,
+    NoDeadLettersError,
     SplitResult,
     TaskSetup,
     check_complete,
@@ -293,7 +294,12 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
         asked_again = False
         if not report.commits:
             _check_last_records(job, plan, state)
-        done = _export_range(export, plan, commit_range, state, dead)
+        try:
+            done = _export_range(export, plan, commit_range, state, dead)
+        except NoDeadLettersError:
+            # Tables of raw records have none until a batch comes that nobody can read.
+            state, dead = _open_dead_letters(job, topic, export.identifier)
+            continue
         state, dead = done.state, done.dead
         report = _added_to_report(report, done)
         if not job.after_commit(

@@ -152,9 +152,10 @@ def _columns(options: ReadOptions) -> _QueryColumns:
         columns = columns_of(options, open_options(options), lambda: _client(options))
         return _QueryColumns(spark_schema(columns))
     topic = topic_columns(options, _client(options))
-    if topic is None:
-        return _QueryColumns(TOPIC_SCHEMA)
     corrupt = [pa.field(CORRUPT, CORRUPT_TYPE)] if options.mode == KEEP else []
+    if topic is None:
+        more = spark_schema(pa.schema(corrupt)).fields
+        return _QueryColumns(StructType([*TOPIC_SCHEMA.fields, *more]))
     return _QueryColumns(spark_schema(pa.schema([*topic.columns, *corrupt])), topic)
 
 

@@ -52,13 +52,35 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     decoding = task.decoding
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
-        for rows, _tally in span_rows(span, data):
+        for piece in span_rows(span, data):
+            rows = piece.rows
+            if piece.hidden and decoding.fails:
+                raise _undecodable(decoding.topic, f"partition {span.partition}: {piece.hidden}")
+            if piece.reasons:
+                if not decoding.keeps:
+                    continue
+                from iceberg_export.typed.typed_rows import unreadable_batches
+
+                rows = unreadable_batches(rows, piece.reasons)
             if decoding.left_out:
-                rows = rows.filter(pc.invert(is_among(rows, decoding.left_out)))  # noqa: PLW2901
-            if rows.num_rows:
-                if decoding.timestamps is not None:
-                    rows = limit_timestamps(rows, TimestampLimits(*decoding.timestamps))  # noqa: PLW2901
+                rows = rows.filter(pc.invert(is_among(rows, decoding.left_out)))
+            if rows.num_rows == 0:
+                continue
+            if decoding.timestamps is not None:
+                rows = limit_timestamps(rows, TimestampLimits(*decoding.timestamps))
+            if piece.reasons:
+                yield _corrupt(rows)
+            else:
                 yield rows if decoding.typing is None else _decoded(decoding, rows)
+
+
+def _undecodable(topic: str, what: str) -> PlanError:
+    if not topic:
+        return PlanError(what)
+    return PlanError(
+        f"topic {topic} {what}; mode=PERMISSIVE shows such records as they are in {CORRUPT}, "
+        "DROPMALFORMED leaves them out"
+    )
 
 
 def _decoded(decoding: Decoding, rows: pa.Table) -> pa.Table:
@@ -89,17 +111,18 @@ def _decoded(decoding: Decoding, rows: pa.Table) -> pa.Table:
     if decoded.bad.num_rows == 0:
         return decoded.rows
     if decoding.fails:
-        if not decoding.topic:
-            raise PlanError(first_reason(decoded.bad))
-        raise PlanError(
-            f"topic {decoding.topic} {first_reason(decoded.bad)}; mode=PERMISSIVE shows such records as they "
-            f"are in {CORRUPT}, DROPMALFORMED leaves them out"
-        )
+        raise _undecodable(decoding.topic, first_reason(decoded.bad))
     return _with_corrupt(decoded.rows, decoded.bad) if decoding.keeps else decoded.rows
 
 
 def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
     """Returns good and bad rows of one partition, in their order."""
+    both = [rows, _corrupt(bad)]
+    return pa.concat_tables(both, promote_options="default").sort_by(names.OFFSET)
+
+
+def _corrupt(bad: pa.Table) -> pa.Table:
+    """Returns rows of dead letters as they are shown: all of them in one column."""
     parts = [
         bad.column(name).combine_chunks().cast(field.type)
         for name, field in zip(
@@ -111,8 +134,7 @@ def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:
     whole = pa.StructArray.from_arrays(parts, fields=list(CORRUPT_TYPE))
     of_record = [name for name in bad.column_names if name.startswith("kafka_")]
     kept = bad.select([name for name in of_record if name != names.KEY])
-    both = [rows, kept.append_column(CORRUPT, whole)]
-    return pa.concat_tables(both, promote_options="default").sort_by(names.OFFSET)
+    return kept.append_column(CORRUPT, whole)
 
 
 def to_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -126,7 +126,8 @@ def plan_table(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"
         )
-    decoding = Decoding(timestamps=_timestamp_range(options))
+    fails = topic_table.bad_records == "fail"
+    decoding = Decoding(fails=fails, timestamps=_timestamp_range(options))
     if topic_table.typed != is_typed(table):
         # Raw rows beside decoded ones would look like records without any fields.
         raise SettingsError(
@@ -134,9 +135,8 @@ def plan_table(
         )
     if topic_table.typed:
         _columns, typing = _types(options, topic_table).read_typing(schema.columns_of(table))
-        fails = topic_table.bad_records == "fail"
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
-        decoding = decoding._replace(typing=typing, fails=fails)
+        decoding = decoding._replace(typing=typing)
     check_partitions(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
     starts = {number: start for number, (start, _) in ranges.items()}

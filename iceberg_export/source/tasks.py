@@ -22,7 +22,8 @@ CORRUPT_TYPE = pa.struct(
 
 
 class Decoding(NamedTuple):
-    """How a task decodes keys, values and timestamps."""
+    """How a task decodes keys, values and timestamps. What cannot be read as a batch of records is as
+    a record that cannot be decoded, also where keys and values stay as they are."""
 
     typing: Any = None
     """`typed_rows.RowTyping`; None: keys and values as they are."""

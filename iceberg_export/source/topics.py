@@ -15,7 +15,7 @@ import pyarrow as pa
 from iceberg_export.errors import PlanError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
-from iceberg_export.source.planning import BEYOND_ALL, RAW
+from iceberg_export.source.planning import BEYOND_ALL
 from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
 from iceberg_export.source.tasks import Decoding
 from iceberg_export.table import topic_settings
@@ -65,8 +65,10 @@ class TopicDecoding:
 
     def __call__(self, plan: TopicPlan) -> Decoding:
         """Returns what tasks of a plan need. Raises ExportError."""
+        mode = self._options.mode
+        decoding = Decoding(fails=mode == FAIL, keeps=mode == KEEP, topic=plan.topic)
         if self._loaded is None:
-            return RAW
+            return decoding
         now = topic_settings.parse(plan.configs, plan.topic)
         if _shape(now) != _shape(self._loaded.settings):
             raise PlanError(
@@ -78,8 +80,7 @@ class TopicDecoding:
         if self._registry is None:
             self._registry = registry(self._options)
         _columns, typing = TopicTypes(now, self._registry).read_typing(self._loaded.columns)
-        mode = self._options.mode
-        return Decoding(typing, mode == FAIL, keeps=mode == KEEP, topic=plan.topic)
+        return decoding._replace(typing=typing)
 
 
 def _shape(settings: TopicTable) -> tuple[str, str, str]:

@@ -3,8 +3,12 @@
 Runs in a Spark executor, or in-process in tests. The result names the files and has a tally of
 every partition's offsets, so that the driver can prove before the commit that none is missing or
 double. A record that cannot be decoded goes to a file of dead letters, is dropped and counted, or
-ends the run, by the topic's settings. A schema that the task does not know makes the whole split
-void, and the driver runs it again.
+ends the run, by the topic's settings; a batch that cannot be read likewise, as one row. A schema
+that the task does not know makes the whole split void, and the driver runs it again.
+
+Memory of a task, whatever producers sent: the bytes that it reads; a unit of batches and the columns
+of a piece of its records (`records.decode`), decoded; and what writers gather before they write
+(`files.write`, `upsert.buckets`). docs/design/tables.md §3 adds it up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +27,7 @@ from iceberg_export.records.decode import Ints, Tally
 from iceberg_export.records.last_records import LastRowOfEach
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import (
+    SpanRows,
     TimestampLimits,
     is_among,
     limit_timestamps,
@@ -37,12 +42,17 @@ from iceberg_export.typed.typed_rows import (
     decode_rows,
     first_reason,
     split_keyless,
+    unreadable_batches,
 )
 from iceberg_export.upsert.buckets import ShuffleFile, ShuffleWriter, with_key_and_tombstone
 
 
 class BadRecordError(ExportError):
     """A record cannot be decoded, and the topic wants to know before anything is exported."""
+
+
+class NoDeadLettersError(ExportError):
+    """There is a dead letter, and no table for it yet."""
 
 
 class BadRecords(NamedTuple):
@@ -102,13 +112,25 @@ class _Rows:
         self.first_reason = ""
         self.unknown: dict[str, set[Message]] = {}
 
-    def take(self, rows: pa.Table) -> None:
+    def take(self, piece: SpanRows) -> None:
+        if piece.reasons:
+            bad = self._kept(unreadable_batches(piece.rows, piece.reasons))
+            if bad.num_rows:
+                self._put_aside(bad)
+        else:
+            self._take_records(self._kept(piece.rows))
+
+    def _kept(self, rows: pa.Table) -> pa.Table:
+        """Leaves out what is a dead letter already."""
         if self._setup.timestamps is not None:
             rows = limit_timestamps(rows, self._setup.timestamps)
         if self._setup.bad.already:
             count = rows.num_rows
             rows = rows.filter(pc.invert(is_among(rows, self._setup.bad.already)))
             self.left_out += count - rows.num_rows
+        return rows
+
+    def _take_records(self, rows: pa.Table) -> None:
         if self._setup.typing.is_raw and self._shuffle is None:
             self._files.write(rows)
             return
@@ -145,9 +167,13 @@ class _Rows:
             raise BadRecordError(
                 f"topic {self._setup.bad.topic} {first_reason(bad)}; nothing was exported"
             )
-        if policy == "drop" or self._dead_files is None:
+        if policy == "drop":
             self.left_out += bad.num_rows
             return
+        if self._dead_files is None:
+            raise NoDeadLettersError(
+                f"topic {self._setup.bad.topic} {first_reason(bad)}; it has no table of dead letters"
+            )
         run_ids = pa.array([self._setup.run_id] * bad.num_rows, pa.large_string())
         at = bad.schema.get_field_index(RUN_ID)
         self._dead_files.write(bad.set_column(at, RUN_ID, run_ids))
@@ -173,10 +199,10 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
     last = LastRowOfEach()
     with discarded_on_error(out):
         for span, data in span_bytes(reader, split.spans):
-            for rows, tally in span_rows(span, data):
-                last.take(span, rows)
-                out.take(rows)
-                tallies[span.partition] = tallies.get(span.partition, Tally()).plus(tally)
+            for piece in span_rows(span, data):
+                last.take(span, piece.rows)
+                out.take(piece)
+                tallies[span.partition] = tallies.get(span.partition, Tally()).plus(piece.tally)
         if out.unknown:
             out.discard()
             return SplitResult(split.number, [], {}, unknown=out.unknown)

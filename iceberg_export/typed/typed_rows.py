@@ -11,7 +11,7 @@ or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text 
 own name in both. Pure.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +51,7 @@ DEAD_ROW_SCHEMA = pa.schema(
 )
 NO_KEY = "NO_KEY"
 NO_PARTITION = "NO_PARTITION"
+BAD_BATCH = "BAD_BATCH"
 _OURS = "kafka_"
 _MESSAGE_CHARS_MAX = 1000
 
@@ -224,6 +225,12 @@ def split_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     message = "a record without a key has no place in a table of mode upsert"
     bad_values = {row: BadValue(row, NO_KEY, message, -1) for row in places}
     return rows.filter(rows.column(names.KEY).is_valid()), _dead_letter_rows(rows, bad_values)
+
+
+def unreadable_batches(rows: pa.Table, reasons: Sequence[str]) -> pa.Table:
+    """Returns dead letters of batches that cannot be read, from what `span_rows` has of them."""
+    bad = {row: BadValue(row, BAD_BATCH, reason, -1) for row, reason in enumerate(reasons)}
+    return _dead_letter_rows(rows, bad)
 
 
 def _single_array(column: pa.ChunkedArray) -> pa.Array:

@@ -2,7 +2,8 @@
 
 The table is partitioned by `bucket(N, kafka_key)` and nothing else, so all that is known of a key
 lies in the files of one bucket. A task that has read chunks leaves its records in one file for the
-tasks that follow, one row group for each bucket (`ShuffleWriter`); one task for each bucket
+tasks that follow (several, where it does not all fit into its memory), one row group for each bucket
+(`ShuffleWriter`); one task for each bucket
 that has new records then reads what the table has of it, adds those, keeps the newest of each key
 and writes the bucket's new files (`merge_bucket`). Buckets without new records stay as they are.
 
@@ -42,7 +43,8 @@ from iceberg_export.upsert.newest_records import (
 FOLDER = "shuffle"
 """Beside the table's data: what is forgotten here is an orphan like any other."""
 GATHERED_BYTES_MAX = 128 * 1024 * 1024
-"""Arrow bytes of records before those that are not the last of their key are let go."""
+"""Arrow bytes of records before those that are not the last of their key are let go, and, if more than
+half stay, all are written."""
 
 
 class ShuffleFile(NamedTuple):
@@ -107,17 +109,19 @@ def with_key_and_tombstone(rows: pa.Table, raw: pa.Table) -> pa.Table:
 
 
 class ShuffleWriter:
-    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `TOMBSTONE`; leaves one file."""
+    """Takes rows as `FileWriter` does, with `KEY_BYTES` and `TOMBSTONE`; leaves one file, or several
+    where keys are many."""
 
     def __init__(self, target: Target, name: str) -> None:
         self._metadata, self._io = target.open()
         self._column = bucket_column(self._metadata)
-        self._path = f"{self._metadata.location}/{FOLDER}/{name}.parquet"
+        self._prefix = f"{self._metadata.location}/{FOLDER}/{name}"
         self._schema = shuffle_schema(self._metadata)
         self._gathered: list[pa.Table] = []
         self._bytes = 0
         self._taken = 0
-        self._written = False
+        self._paths: list[str] = []
+        self._files: list[ShuffleFile] = []
 
     def write(self, rows: pa.Table) -> None:
         if rows.num_rows == 0:
@@ -127,19 +131,24 @@ class ShuffleWriter:
         self._bytes += self._gathered[-1].nbytes
         if self._bytes > GATHERED_BYTES_MAX:
             rows = last_in_partition(pa.concat_tables(self._gathered))
-            # What is left counts half, or records that are all different would be sorted each time.
-            self._gathered, self._bytes = [rows], rows.nbytes // 2
+            self._gathered, self._bytes = [rows], rows.nbytes
+            if self._bytes > GATHERED_BYTES_MAX // 2:
+                self._write(rows)
 
     def close(self) -> list[ShuffleFile]:
-        """Returns the file, if there were rows."""
-        if not self._gathered:
-            return []
-        rows = last_in_partition(pa.concat_tables(self._gathered))
-        self._gathered.clear()
+        """Returns the files, if there were rows."""
+        if self._gathered:
+            self._write(last_in_partition(pa.concat_tables(self._gathered)))
+        return self._files
+
+    def _write(self, rows: pa.Table) -> None:
+        self._gathered, self._bytes = [], 0
         groups: dict[int, tuple[int, int]] = {}
-        self._written = True
+        number = f"-{len(self._paths)}" if self._paths else ""
+        path = f"{self._prefix}{number}.parquet"
+        self._paths.append(path)
         with (
-            self._io.new_output(self._path).create() as sink,
+            self._io.new_output(path).create() as sink,
             pq.ParquetWriter(
                 sink, rows.schema, compression="zstd", compression_level=1, use_dictionary=False,
                 write_statistics=False,
@@ -148,13 +157,14 @@ class ShuffleWriter:
             for (bucket,), part in split_rows((self._column,), rows):
                 groups[bucket] = (len(groups), part.num_rows)
                 writer.write_table(part, row_group_size=part.num_rows)
-        return [ShuffleFile(self._path, groups, self._taken)]
+        self._files.append(ShuffleFile(path, groups, self._taken))
+        self._taken = 0
 
     def discard(self) -> None:
-        """Deletes the file, after a failure."""
-        if self._written:
+        """Deletes the files, after a failure."""
+        for path in self._paths:
             with contextlib.suppress(OSError):
-                self._io.delete(self._path)
+                self._io.delete(path)
 
 
 def shuffle_schema(metadata: TableMetadata) -> pa.Schema:

@@ -6,6 +6,9 @@ the table through PyIceberg's reader (deletes by others included). Both sides ad
 `verify.decoder=reference` chunks are decoded by the plain decoder that the agents use, ten times
 slower and written apart from the exporter's.
 
+A batch that cannot be read has one row, among the dead letters, that names its offsets
+(`records.rows`); the batch in the log must be that row, byte by byte.
+
 Of typed tables both sides are compared as columns: chunks are decoded (with `reference` also keys
 and values, record by record) and hashed as the table's columns are. What lies among the dead
 letters must be there as it is in the log; so the two tables together have every record once. A
@@ -30,7 +33,6 @@ from pyiceberg.table import FileScanTask, Table
 
 from iceberg_export import names
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.errors import CorruptSpanError
 from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.read import group_files, read_rows, scan_files
 from iceberg_export.files.target import Target, target_of
@@ -42,9 +44,9 @@ from iceberg_export.plan.splits import (
     StoreAddress,
 )
 from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
-from iceberg_export.records.decode import Ints, split_batches
+from iceberg_export.records.decode import HEADERS_MAX, Ints, Tally, Unreadable, split_batches
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import ROW_SCHEMA, is_among, span_rows
+from iceberg_export.records.rows import ROW_SCHEMA, SpanRows, is_among, span_rows, unreadable_rows
 from iceberg_export.runs.job import Job, load_topic_types
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import find_table
@@ -55,6 +57,7 @@ from iceberg_export.typed.typed_rows import (
     decode_rows,
     first_reason,
     typed_columns,
+    unreadable_batches,
     without_typing,
 )
 from iceberg_export.verify.exported import Exported, find_exported
@@ -134,15 +137,11 @@ def sum_chunks(task: ChunkTask, _attempt: int) -> PartialSums:
     log = _Log(task)
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
-        pieces = (
-            _reference_rows(span, data)
-            if task.reference
-            else (rows for rows, _tally in span_rows(span, data))
-        )
+        pieces = _reference_rows(span, data) if task.reference else span_rows(span, data)
         offsets = []
-        for rows in pieces:
-            log.add(rows)
-            offsets.append(rows.column(names.OFFSET).to_numpy())
+        for piece in pieces:
+            log.add(piece)
+            offsets.append(piece.rows.column(names.OFFSET).to_numpy())
         # Only segments have holes; what aborted transactions leave elsewhere must not be exported.
         if span.is_absolute and span.partition in task.compacted:
             holes.setdefault(span.partition, []).append(_holes(span, offsets))
@@ -160,13 +159,19 @@ class _Log:
         self._said = ""
         self._unknown: dict[str, set[Message]] = {}
 
-    def add(self, rows: pa.Table) -> None:
-        task = self._task
+    def add(self, piece: SpanRows) -> None:
+        task, rows = self._task, piece.rows
+        if piece.reasons:
+            rows = unreadable_batches(rows, piece.reasons)
         if task.dead and rows.num_rows:
             among = is_among(rows, task.dead)
-            add_sums(self._dead, sum_rows(rows.filter(among)))
+            letters = rows.select(ROW_SCHEMA.names).filter(among)
+            add_sums(self._dead, sum_rows(letters))
             rows = rows.filter(pc.invert(among))
         if rows.num_rows == 0:
+            return
+        if piece.reasons:
+            self._add_bad(rows)
             return
         if task.typing.is_raw:
             add_sums(self._sums, sum_rows(_compared_columns(rows, task.columns)))
@@ -177,9 +182,12 @@ class _Log:
         if self._unknown:
             return
         if decoded.bad.num_rows:
-            self._bad += decoded.bad.num_rows
-            self._said = self._said or first_reason(decoded.bad)
+            self._add_bad(decoded.bad)
         add_sums(self._sums, sum_rows(_compared_columns(decoded.rows, task.columns)))
+
+    def _add_bad(self, bad: pa.Table) -> None:
+        self._bad += bad.num_rows
+        self._said = self._said or first_reason(bad)
 
     def found(self, holes: Holes) -> PartialSums:
         return PartialSums(
@@ -212,7 +220,7 @@ def _sorted(holes: Mapping[int, Sequence[Ints]]) -> Holes:
     return {partition: both[:, np.argsort(both[0])] for partition, both in joined.items()}
 
 
-def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
+def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[SpanRows]:
     """Yields the wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
     # For its checks alone (it raises for a wrong CRC or count): the records come from the other
     # decoder.
@@ -226,14 +234,36 @@ def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[pa.Table]:
             batch = bytearray(data[at : at + header.size])
             records.patch(batch, 0, offset)
             try:
-                found = list(records.iterate(batch))
+                found = _reference_records(batch)
             except ProtocolError as error:
-                raise CorruptSpanError(f"chunk {span.key}, offset {offset}: {error}") from error
-            kind = int(header.is_log_append_time)
-            wanted = [one for one in found if span.offset_from <= one.offset < span.offset_to]
-            yield _records_table(wanted, span.partition, kind)
+                yield unreadable_rows(span, [Unreadable(memoryview(batch), offset, str(error))])
+            else:
+                kind = int(header.is_log_append_time)
+                wanted = [one for one in found if span.offset_from <= one.offset < span.offset_to]
+                yield SpanRows(_records_table(wanted, span.partition, kind), Tally(len(wanted)))
         offset += header.last_offset_delta + 1
         at += header.size
+
+
+def _reference_records(batch: bytearray) -> list[records.Record]:
+    """The records of a batch. Raises ProtocolError where the format would be broken."""
+    header = records.read_header(batch)
+    found = list(records.iterate(batch))
+    offsets = [one.offset - header.base_offset for one in found]
+    if any(after <= before for before, after in zip([-1, *offsets], offsets, strict=False)) or (
+        offsets and offsets[-1] > header.last_offset_delta
+    ):
+        raise ProtocolError("its offsets do not rise, or go beyond its last")
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise ProtocolError(f"{header.record_count} records")
+    if any(len(one.headers) > HEADERS_MAX for one in found):
+        raise ProtocolError(f"a record has more than {HEADERS_MAX} headers")
+    # Java's numbers of 64 bits wrap around.
+    return [one._replace(timestamp=_wrapped(one.timestamp)) for one in found]
+
+
+def _wrapped(number: int) -> int:
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) -> bool:

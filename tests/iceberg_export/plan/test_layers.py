@@ -216,12 +216,12 @@ def at(offset: int, *deltas: int) -> bytes:
 def decoded(span: PlannedSpan, data: bytes) -> tuple[list[int], Tally]:
     offsets: list[int] = []
     total = Tally()
-    for rows, tally in span_rows(span, memoryview(data)):
+    for rows, tally, *_ in span_rows(span, memoryview(data)):
         offsets += rows.column("kafka_offset").to_pylist()
         total = total.plus(tally)
     assert total.offsets == span.records
     reference = _reference_rows(span, memoryview(data))
-    assert offsets == [one for rows in reference for one in rows["kafka_offset"].to_pylist()]
+    assert offsets == [one for piece in reference for one in piece.rows["kafka_offset"].to_pylist()]
     return offsets, total
 
 

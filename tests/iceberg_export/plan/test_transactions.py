@@ -80,12 +80,14 @@ def rows_of(plan, commit_range, split_bytes: int) -> list[tuple[int, int]]:
         tallies = {}
         for span, data in span_bytes(open_reader(plan.store, {}), split.spans):
             compiled = []
-            for table, tally in span_rows(span, data):
+            for table, tally, *_ in span_rows(span, data):
                 compiled += table["kafka_offset"].to_pylist()
                 before = tallies.get(span.partition)
                 tallies[span.partition] = tally if before is None else before.plus(tally)
             reference = _reference_rows(span, data)
-            assert compiled == [o for t in reference for o in t["kafka_offset"].to_pylist()]
+            assert compiled == [
+                o for piece in reference for o in piece.rows["kafka_offset"].to_pylist()
+            ]
             found += [(span.partition, offset) for offset in compiled]
         rows = sum(tally.rows for tally in tallies.values())
         results[split.number] = SplitResult(split.number, [_File(rows)], tallies)

@@ -9,7 +9,7 @@ from iceberg_export.errors import CorruptSpanError
 from iceberg_export.plan.splits import Aborted, PlannedSpan
 from iceberg_export.records import decode as decoder
 from iceberg_export.records import rows
-from iceberg_export.records.decode import index_records, split_batches
+from iceberg_export.records.decode import read_records, split_batches
 from iceberg_export.verify.proof import _reference_rows
 from protocol.records import (
     LOG_APPEND_TIME,
@@ -41,7 +41,7 @@ def span_of(data, count, base=100, offset_from=None, offset_to=None):
 def decode(data, span):
     import pyarrow as pa
 
-    return pa.concat_tables(table for table, _tally in rows.span_rows(span, memoryview(data)))
+    return pa.concat_tables(piece.rows for piece in rows.span_rows(span, memoryview(data)))
 
 
 def expected_row(record, offset, kind=0):
@@ -112,18 +112,18 @@ def test_any_records_come_back_equal(records, codec, base):
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 @example(None)
-def test_broken_bytes_give_an_error_or_the_reference_decoders_rows(data):
+def test_both_decoders_agree_on_which_batches_nobody_can_read_and_on_the_rows_of_the_others(data):
     batch = bytearray(build_batch(some_records(12)))
     if data is not None:
         for _ in range(data.draw(st.integers(1, 3))):
             batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
         reseal(batch)
     span = span_of(batch, 12)
-    try:
-        found = decode(batch, span)
-    except CorruptSpanError:
-        return
-    assert found.to_pylist() == next(_reference_rows(span, memoryview(batch))).to_pylist()
+    one, _rest = rows.span_rows(span, memoryview(batch))
+    (other,) = _reference_rows(span, memoryview(batch))
+    assert one.rows.to_pylist() == other.rows.to_pylist()
+    assert len(one.reasons) == len(other.reasons)
+    assert one.tally.offsets == 12
 
 
 def reseal(batch):
@@ -152,13 +152,155 @@ def test_a_cut_batch_is_refused(cut):
         decode(batch, span_of(batch, 3))
 
 
+def unreadable(data, span):
+    """The row of the one batch that cannot be read, and why."""
+    pieces = [piece for piece in rows.span_rows(span, memoryview(data)) if piece.reasons]
+    (piece,) = pieces
+    ((row,), (reason,)) = piece.rows.to_pylist(), piece.reasons
+    return row, reason, piece.tally
+
+
 def test_a_record_count_that_lies_costs_no_memory():
     batch = bytearray(build_batch(some_records(3)))
     batch[23:27] = (2_000_000_000 - 1).to_bytes(4, "big")
     batch[57:61] = (2_000_000_000).to_bytes(4, "big")
     reseal(batch)
-    with pytest.raises(CorruptSpanError, match="records that cannot be read"):
-        decode(batch, span_of(batch, 2_000_000_000))
+    row, reason, tally = unreadable(batch, span_of(batch, 2_000_000_000))
+    assert reason.endswith("its records do not parse")
+    assert row["kafka_offset"] == 2_000_000_099
+    assert tally.offsets == 2_000_000_000
+    assert tally.rows == 1, "one row, whatever a batch claims"
+
+
+def garbage(count=3):
+    """A batch whose checksum is right, and whose records are none."""
+    batch = bytearray(build_batch(some_records(count)))
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    reseal(batch)
+    return bytes(batch)
+
+
+def test_a_batch_that_nobody_can_read_is_one_row_between_the_records_around_it():
+    bad = garbage(4)
+    data = build_batch(some_records(3)) + bad + build_batch(some_records(2))
+    pieces = list(rows.span_rows(span_of(data, 9), memoryview(data)))
+    found = [
+        (piece.rows.column("kafka_offset").to_pylist(), len(piece.reasons)) for piece in pieces
+    ]
+    assert found == [([100, 101, 102], 0), ([106], 1), ([107, 108], 0), ([], 0)]
+    assert sum(piece.tally.offsets for piece in pieces) == 9
+    assert sum(piece.tally.unreadable for piece in pieces) == 3
+    (row,) = pieces[1].rows.to_pylist()
+    in_log = bytearray(bad)
+    patch(in_log, 0, 103)
+    assert row["value"] == bytes(in_log)
+    assert row["kafka_key"] is None
+    assert [(one["key"], one["value"]) for one in row["kafka_headers"]] == [
+        ("frazil.batch.first.offset", b"103"),
+        ("frazil.batch.last.offset", b"106"),
+    ]
+
+
+def test_a_batch_that_nobody_can_read_is_the_same_row_in_a_segment():
+    bad = bytearray(garbage(4))
+    span = span_of(bad, 4)
+    row, _reason, _tally = unreadable(bad, span)
+    patch(bad, 0, 100, leader_epoch=0)
+    moved = unreadable(bad, span._replace(key="segments/1/2"))
+    assert moved[0] == row
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_there", "is_told"),
+    [
+        ((100, 104), True, True),
+        ((102, 104), True, True),
+        ((100, 103), False, True),
+        ((100, 100), False, False),
+    ],
+)
+def test_a_batch_that_nobody_can_read_has_its_row_where_its_last_offset_is_wanted(
+    wanted, is_there, is_told
+):
+    bad = garbage(4)
+    span = span_of(bad, 4, offset_from=wanted[0], offset_to=wanted[1])
+    pieces = list(rows.span_rows(span, memoryview(bad)))
+    assert sum(len(piece.reasons) for piece in pieces) == int(is_there)
+    assert any(piece.hidden for piece in pieces) == is_told
+    assert sum(piece.tally.offsets for piece in pieces) == 4
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4, 5, 7])
+def test_a_batch_that_does_not_inflate_is_a_row_of_its_own(codec):
+    bad = bytearray(garbage())
+    bad[22] = codec
+    reseal(bad)
+    data = bytes(bad) + build_batch(some_records(2))
+    span = span_of(data, 5)
+    _row, reason, tally = unreadable(data, span)
+    assert "offsets 100 to 102 cannot be read, although its checksum matches" in reason
+    assert tally == rows.Tally(rows=1, unreadable=2)
+    reference = [piece for piece in _reference_rows(span, memoryview(data)) if piece.reasons]
+    assert reference[0].rows.to_pylist() == [_row]
+
+
+def test_many_small_batches_that_nobody_can_read_are_gathered():
+    data = garbage(1) * 2500
+    pieces = list(rows.span_rows(span_of(data, 2500), memoryview(data)))
+    assert [len(piece.reasons) for piece in pieces] == [1000, 1000, 500, 0]
+    assert sum(piece.tally.offsets for piece in pieces) == 2500
+
+
+def test_a_timestamp_that_wraps_around_is_the_same_in_both_decoders():
+    batch = bytearray(build_batch([Record(timestamp=5), Record(timestamp=6)]))
+    batch[27:35] = ((1 << 63) - 1).to_bytes(8, "big")  # The base; the second record's delta is 1.
+    reseal(batch)
+    span = span_of(batch, 2)
+    one, _rest = rows.span_rows(span, memoryview(batch))
+    (other,) = _reference_rows(span, memoryview(batch))
+    assert one.rows.to_pylist() == other.rows.to_pylist()
+    assert one.rows["kafka_timestamp_raw"].to_pylist() == [(1 << 63) - 1, -(1 << 63)]
+
+
+def test_a_varint_of_more_than_64_bits_is_refused_by_both_decoders():
+    batch = bytearray(build_batch([Record(value=bytes(20))]))
+    # Attributes, then the timestamp's delta: ten bytes, the last of which has bits beyond the 64th.
+    batch[63:73] = b"\x80" * 9 + b"\x02"
+    reseal(batch)
+    span = span_of(batch, 1)
+    assert unreadable(batch, span)[1].endswith("its records do not parse")
+    (other,) = _reference_rows(span, memoryview(batch))
+    assert len(other.reasons) == 1
+
+
+def test_records_are_noted_a_bounded_number_at_a_time():
+    count = decoder.PIECE_RECORDS_MAX + 5
+    data = build_batch([Record(timestamp=1)] * count, codec=4)
+    pieces = list(rows.span_rows(span_of(data, count), memoryview(data)))
+    assert [piece.rows.num_rows for piece in pieces] == [decoder.PIECE_RECORDS_MAX, 5, 0]
+    offsets = [o for piece in pieces for o in piece.rows["kafka_offset"].to_pylist()]
+    assert offsets == list(range(100, 100 + count))
+
+
+def test_large_records_are_noted_a_bounded_number_of_bytes_at_a_time():
+    many = [Record(timestamp=1, value=bytes([i]) * 3_000_000) for i in range(7)]
+    data = build_batch([*many, Record(value=bytes(20_000_000))], codec=4)
+    pieces = list(rows.span_rows(span_of(data, 8), memoryview(data)))
+    assert [piece.rows.num_rows for piece in pieces] == [2, 2, 2, 1, 1, 0]
+    assert [v[:1] for piece in pieces for v in piece.rows["value"].to_pylist()] == [
+        *(bytes([i]) for i in range(7)),
+        b"\0",
+    ]
+
+
+def test_headers_are_noted_a_bounded_number_at_a_time_and_too_many_of_one_record_refused():
+    half = (("", None),) * (decoder.HEADERS_MAX // 2 + 1)
+    data = build_batch([Record(headers=half)] * 2, codec=4)
+    pieces = list(rows.span_rows(span_of(data, 2), memoryview(data)))
+    assert [piece.rows.num_rows for piece in pieces] == [1, 1, 0]
+    data = build_batch([Record(headers=half * 2)], codec=4)
+    _row, reason, _tally = unreadable(data, span_of(data, 1))
+    assert reason.endswith(f"a record has more than {decoder.HEADERS_MAX} headers")
 
 
 def test_control_batches_are_dropped_and_keep_their_offsets():
@@ -166,10 +308,10 @@ def test_control_batches_are_dropped_and_keep_their_offsets():
     data = build_batch(some_records(2)) + marker + build_batch(some_records(2, 2))
     span = span_of(data, 5)
     pieces = list(rows.span_rows(span, memoryview(data)))
-    offsets = [o for table, _tally in pieces for o in table["kafka_offset"].to_pylist()]
+    offsets = [o for piece in pieces for o in piece.rows["kafka_offset"].to_pylist()]
     assert offsets == [100, 101, 103, 104]
-    assert sum(tally.control for _table, tally in pieces) == 1
-    assert sum(tally.offsets for _table, tally in pieces) == 5
+    assert sum(piece.tally.control for piece in pieces) == 1
+    assert sum(piece.tally.offsets for piece in pieces) == 5
 
 
 def transactional(count, first, producer_id):
@@ -210,12 +352,12 @@ def test_batches_in_an_aborted_range_of_their_producer_are_dropped(aborted, kept
     ranges = tuple(Aborted(*one) for one in aborted)
     span = span_of(data, 8)._replace(aborted=ranges)
     pieces = list(rows.span_rows(span, memoryview(data)))
-    assert [o for table, _ in pieces for o in table["kafka_offset"].to_pylist()] == kept
-    assert sum(tally.control for _, tally in pieces) == 1
-    assert sum(tally.aborted for _, tally in pieces) == 7 - len(kept)
-    assert sum(tally.offsets for _, tally in pieces) == 8
+    assert [o for piece in pieces for o in piece.rows["kafka_offset"].to_pylist()] == kept
+    assert sum(piece.tally.control for piece in pieces) == 1
+    assert sum(piece.tally.aborted for piece in pieces) == 7 - len(kept)
+    assert sum(piece.tally.offsets for piece in pieces) == 8
     reference = _reference_rows(span, memoryview(data))
-    assert [row["kafka_offset"] for t in reference for row in t.to_pylist()] == kept
+    assert [row["kafka_offset"] for piece in reference for row in piece.rows.to_pylist()] == kept
 
 
 def test_an_aborted_batch_that_is_damaged_is_refused_all_the_same():
@@ -231,16 +373,20 @@ def test_records_of_a_compacted_batch_leave_holes():
     data = build_batch(kept)
     span = span_of(data, 5)
     pieces = list(rows.span_rows(span, memoryview(data)))
-    assert [o for t, _ in pieces for o in t["kafka_offset"].to_pylist()] == [101, 104]
-    assert sum(tally.holes for _table, tally in pieces) == 3
+    assert [o for piece in pieces for o in piece.rows["kafka_offset"].to_pylist()] == [101, 104]
+    assert sum(piece.tally.holes for piece in pieces) == 3
 
 
 def test_only_the_wanted_offsets_of_a_span_are_given():
     data = build_batch(some_records(10))
     span = span_of(data, 10, offset_from=102, offset_to=105)
     pieces = list(rows.span_rows(span, memoryview(data)))
-    assert [o for t, _ in pieces for o in t["kafka_offset"].to_pylist()] == [102, 103, 104]
-    assert sum(tally.outside for _table, tally in pieces) == 7
+    assert [o for piece in pieces for o in piece.rows["kafka_offset"].to_pylist()] == [
+        102,
+        103,
+        104,
+    ]
+    assert sum(piece.tally.outside for piece in pieces) == 7
 
 
 def test_append_time_stamps_every_record():
@@ -271,7 +417,7 @@ def test_batches_of_one_record_are_decoded_together():
     data = b"".join(build_batch(some_records(1, i)) for i in range(500))
     span = span_of(data, 500)
     (unit,) = split_batches(span, memoryview(data))
-    columns = index_records(unit)
+    (columns,) = read_records(unit)
     assert columns.offsets.tolist() == list(range(100, 600))
 
 
@@ -292,19 +438,23 @@ def test_batches_that_inflate_beyond_the_room_made_for_them_come_whole_and_in_or
     assert found == [*one, *big, *one, *big, *big, *big, *one]
 
 
-@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_a_batch_that_inflates_beyond_the_bound_is_refused(codec, monkeypatch):
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_that_inflates_beyond_the_bound_cannot_be_read(codec, monkeypatch):
     monkeypatch.setattr(decoder, "BATCH_BYTES_MAX", decoder.UNIT_BYTES)
     monkeypatch.setattr(decoder, "_ROOM_BYTES", decoder.UNIT_BYTES)
     data = build_batch(some_records(3), codec=codec)
     data += build_batch([Record(value=bytes(decoder.UNIT_BYTES))], codec=codec)
-    with pytest.raises(CorruptSpanError, match=r"offsets 100 to 103.*inflates to more than"):
-        decode(data, span_of(data, 4))
+    row, reason, _tally = unreadable(data, span_of(data, 4))
+    assert "offsets 103 to 103" in reason
+    assert f"inflates to more than {decoder.UNIT_BYTES} bytes" in reason
+    assert row["kafka_offset"] == 103
 
 
 @pytest.mark.parametrize("codec", [0, 4])
 def test_the_reference_decoder_agrees(codec):
     data = build_batch(some_records(50), codec=codec) + build_batch(some_records(7), codec=codec)
     span = span_of(data, 57, offset_from=103, offset_to=150)
-    reference = [row for t in _reference_rows(span, memoryview(data)) for row in t.to_pylist()]
+    reference = [
+        row for piece in _reference_rows(span, memoryview(data)) for row in piece.rows.to_pylist()
+    ]
     assert decode(data, span).to_pylist() == reference

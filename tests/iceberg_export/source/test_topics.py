@@ -5,10 +5,13 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 
 from iceberg_export import names
 from iceberg_export.errors import PlanError, SettingsError
+from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.runs.job import export_topic
+from iceberg_export.source.data_source import TOPIC_SCHEMA, FrazilDataSource
 from iceberg_export.source.planning import plan_topic
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream
@@ -18,7 +21,7 @@ from iceberg_export.table import schema
 from iceberg_export.typed import registry_client
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
-from protocol.records import Record
+from protocol.records import Record, build_batch
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.registry import FakeRegistry
 from tests.iceberg_export.kit.world import World, make_job
@@ -214,3 +217,55 @@ def test_headers_and_the_newest_schema_say_how_values_are_read_as_in_an_export(h
     with exported(here, tmp_path) as table:
         assert rows == table.scan().to_arrow().sort_by(names.OFFSET).to_pylist()
     assert json.loads(here.registry.schemas[number]["schema"]) == text
+
+
+def poison(count):
+    """A batch whose checksum is right, and whose records are none."""
+    batch = bytearray(build_batch([Record(timestamp=NOW)] * count))
+    batch[61:] = b"\xff" * (len(batch) - 61)
+    batch[17:21] = crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("mode", ["raw", "string"])
+def test_a_batch_that_nobody_can_read_ends_the_query_is_kept_or_left_out(here, mode):
+    here.world.configs["orders"] = {"value.mode": mode}
+    good = [Record(timestamp=NOW, value=b"a")]
+    here.world.commit("orders", {0: [good, poison(3), good]})
+
+    def read(**more):
+        found = here.options(**more)
+        told = topic_columns(found, client(found))
+        tasks = plan_topic(found, client(found), found.query_range, TopicDecoding(found, told))
+        columns = ROW_SCHEMA if told is None else told.columns
+        return here.rows(tasks, columns, found)
+
+    with pytest.raises(
+        PlanError, match=r"topic orders partition 0: the batch of offsets 1 to 3 can"
+    ):
+        read()
+    assert [row["kafka_offset"] for row in read(mode="DROPMALFORMED")] == [0, 4]
+    rows = read(mode="PERMISSIVE")
+    assert [row["kafka_offset"] for row in rows] == [0, 3, 4]
+    assert rows[1][CORRUPT]["error_code"] == "BAD_BATCH"
+    assert rows[1][CORRUPT]["value"][16:] == poison(3)[16:]
+    assert rows[1]["value"] is None
+
+
+def test_a_query_that_ends_within_such_a_batch_is_told_as_well(here):
+    here.world.configs["orders"] = {}
+    here.world.commit("orders", {0: [poison(3)]})
+    found = here.options(endingOffsets='{"0": 2}')
+    tasks = plan_topic(found, client(found), found.query_range, TopicDecoding(found, None))
+    with pytest.raises(PlanError, match="the batch of offsets 0 to 2 cannot be read"):
+        here.rows(tasks, ROW_SCHEMA, found)
+
+
+def test_a_raw_topic_has_the_column_of_what_cannot_be_read_where_it_is_asked_for(here):
+    here.world.configs["orders"] = {}
+    plain = {"agent": here.address, "topic": "orders"}
+    assert FrazilDataSource(plain).schema() == TOPIC_SCHEMA
+    assert FrazilDataSource({**plain, "mode": "PERMISSIVE"}).schema().names == [
+        *TOPIC_SCHEMA.names,
+        CORRUPT,
+    ]

@@ -198,6 +198,22 @@ def test_records_that_do_not_fit_into_memory_at_once_are_reduced_on_the_way(here
     assert rows(here) == here.wanted_newest()
 
 
+def test_keys_that_do_not_fit_into_memory_at_once_lie_in_several_files(here, monkeypatch):
+    monkeypatch.setattr(buckets, "GATHERED_BYTES_MAX", 1)
+    files = []
+    close = buckets.ShuffleWriter.close
+    monkeypatch.setattr(
+        buckets.ShuffleWriter, "close", lambda self: files.append(close(self)) or files[-1]
+    )
+    for step in range(3):
+        here.world.commit("orders", {0: [some(range(3 * step, 3 * step + 3))]})
+    here.export()
+    assert [[file.taken for file in one] for one in files] == [[3, 3, 3]]
+    assert len({file.path for file in files[0]}) == 3
+    assert rows(here) == here.wanted_newest()
+    assert not list(here.folder.rglob("shuffle/*.parquet"))
+
+
 def test_what_tasks_left_for_each_other_is_deleted_after_the_commit(here):
     here.world.commit("orders", {0: [some(range(9))]})
     here.export()
