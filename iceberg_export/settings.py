@@ -2,8 +2,9 @@
 
 All mistakes are reported at once, each with the nearest right name. `catalog.*` goes to PyIceberg,
 `spark.*` to Spark, `table.name.<topic>` names the table of one topic; the rest is below. The
-store's address comes with the plan; `store.*` only says what an agent must not tell
-(keys), or what differs seen from here (endpoint).
+store's address comes with the plan of an agent on this machine or behind https; `store.*` says what
+others are not believed (url, endpoint: `plan.trust`), what an agent must not tell (keys), or what differs
+seen from here (endpoint).
 """
 
 import difflib
@@ -47,6 +48,7 @@ _ROWS = (
     Setting("store.path.style", "", ("", "true", "false")),
     Setting("store.region", ""),
     Setting("store.secret.key", ""),
+    Setting("store.url", ""),
     Setting("table.namespace", "frazil"),
     Setting("table.partition.by", "day", ("day", "hour", "none")),
     Setting("timestamp.sanity", "true", ("true", "false")),

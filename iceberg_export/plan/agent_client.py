@@ -1,7 +1,8 @@
 """The agents' admin endpoints, as the exporter uses them: topics, plans, pins.
 
 Any agent will do; addresses are tried in turn, a few rounds, and then the error names all of
-them. The standard library is enough: requests are few, and answers are JSON.
+them. The standard library is enough: requests are few, and answers are JSON. Nobody is sent on to
+another address, and what a plan says of the store is checked by `trust`.
 """
 
 import json
@@ -13,15 +14,31 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from typing_extensions import override
 
 from iceberg_export.errors import AgentError, PlanError
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, join_parts, merge_plans, parse_plan
+from iceberg_export.plan.trust import NOT_PINNED, PinnedStore, check_store
 
 ROUNDS = 3
 PAUSE_S = 1.0
 PLANS_IN_FLIGHT = 8
 RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+"""A plan of 5000 spans in each of 1000 partitions has fewer."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Agents send nobody on: an answer from elsewhere is not the agent's."""
+
+    @override
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
+_open = build_opener(_NoRedirects).open
 
 
 class Topic(NamedTuple):
@@ -43,7 +60,12 @@ class AgentClient:
     """Sends requests to whichever agent answers. `sleep` waits seconds between rounds."""
 
     def __init__(
-        self, addresses: Sequence[str], *, timeout_ms: int, sleep: Callable[[float], None]
+        self,
+        addresses: Sequence[str],
+        *,
+        timeout_ms: int,
+        sleep: Callable[[float], None],
+        store: PinnedStore = NOT_PINNED,
     ) -> None:
         for address in addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
@@ -53,6 +75,7 @@ class AgentClient:
         self._addresses = list(addresses)
         self._timeout_s = timeout_ms / 1000
         self._sleep = sleep
+        self._store = store
 
     def topics(self) -> Topics:
         """Returns all topics of the cluster. Raises AgentError."""
@@ -108,7 +131,7 @@ class AgentClient:
         path = f"/export/plan?{urlencode({'topic': topic.name})}"
         if partition is not None:
             path += f"&partition={partition}&from={start}"
-        plan = parse_plan(self._call("GET", path))
+        plan = self._parsed(self._call("GET", path))
         if plan.topic_id != topic.topic_id:
             raise PlanError(f"topic {topic.name} was re-created just now; run again")
         return plan
@@ -163,7 +186,12 @@ class AgentClient:
     def _joint(self, name: str, offsets: Mapping[int, int], others: int | None) -> TopicPlan:
         wanted = {str(number): offset for number, offset in offsets.items()}
         body = {"topic": name, "offsets": wanted, "others": others}
-        return parse_plan(self._call("POST", "/export/plan", body))
+        return self._parsed(self._call("POST", "/export/plan", body))
+
+    def _parsed(self, answer: Any) -> TopicPlan:
+        plan = parse_plan(answer)
+        check_store(plan.store, self._store, self._addresses)
+        return plan
 
     def pin(self, name: str, lifetime_ms: int) -> int:
         """Keeps every object that is reachable now, for a while; returns the position kept."""
@@ -205,8 +233,8 @@ class AgentClient:
             address + path, data, {"Content-Type": "application/json"}, method=method
         )
         try:
-            with urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
-                text = response.read()
+            with _open(request, timeout=self._timeout_s) as response:
+                text = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             message = _error_text(error.read())
             if error.code in RETRIABLE_STATUS:
@@ -217,6 +245,8 @@ class AgentClient:
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
             raise _TryAnotherError(str(getattr(reason, "strerror", None) or reason)) from error
+        if len(text) > ANSWER_BYTES_MAX:
+            raise AgentError(f"agent {address} answers with more than {ANSWER_BYTES_MAX} bytes")
         if not text:
             return {}
         try:

@@ -156,7 +156,8 @@ def _span(partition: int, row: Sequence[Any]) -> PlannedSpan:
         offset_to=int(base_offset) + int(records),
         timestamp_max=int(timestamp_max),
     )
-    if min(span.start, span.length, span.base_offset) < 0 or span.records < 1:
+    is_path = not span.key.startswith("/") and ".." not in span.key.split("/")
+    if min(span.start, span.length, span.base_offset) < 0 or span.records < 1 or not is_path:
         raise PlanError(f"the agent's plan has an impossible span: {list(row)}")
     return span
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
+from iceberg_export.plan.trust import pinned_store
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Committed, Job, always_continue, new_run_id
 from iceberg_export.settings import Settings
@@ -30,7 +31,10 @@ class Session:
         self.settings = settings
         self.progress = progress
         self.client = AgentClient(
-            settings.agents, timeout_ms=settings.number("agent.timeout.ms"), sleep=time.sleep
+            settings.agents,
+            timeout_ms=settings.number("agent.timeout.ms"),
+            sleep=time.sleep,
+            store=pinned_store(settings.values),
         )
         self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
         self.catalog = open_catalog(settings.catalog, settings.data)

@@ -44,6 +44,7 @@ from typing_extensions import override
 from iceberg_export.errors import SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
+from iceberg_export.plan.trust import pinned_store
 from iceberg_export.source.filters import Filter, narrow_range
 from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import KEEP, ReadOptions, parse_options
@@ -161,7 +162,12 @@ def _columns(options: ReadOptions) -> _QueryColumns:
 
 def _client(options: ReadOptions) -> AgentClient:
     timeout_ms = options.settings.number("agent.timeout.ms")
-    client = AgentClient(options.settings.agents, timeout_ms=timeout_ms, sleep=time.sleep)
+    client = AgentClient(
+        options.settings.agents,
+        timeout_ms=timeout_ms,
+        sleep=time.sleep,
+        store=pinned_store(options.settings.values),
+    )
     pin(
         client,
         options.settings.number("pin.lifetime.ms"),

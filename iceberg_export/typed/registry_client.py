@@ -14,7 +14,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from typing_extensions import override
 
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.typed.types import Schema
@@ -22,11 +24,20 @@ from iceberg_export.typed.types import Schema
 ROUNDS = 3
 PAUSE_S = 1.0
 REFERENCES_DEEP_MAX = 32
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
 RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 _MEDIA_TYPES = "application/vnd.schemaregistry.v1+json, application/json"
 _SUBJECT_UNKNOWN = 40401
 _VERSION_UNKNOWN = 40402
 _SCHEMA_UNKNOWN = 40403
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Credentials go to the address that was set, and nowhere else."""
+
+    @override
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
 
 
 class RegistryError(ExportError):
@@ -51,7 +62,8 @@ class RegistryClient:
                 )
         self._headers = {"Accept": _MEDIA_TYPES, **_authorization(given)}
         self._timeout_s = int(given["schema.registry.timeout.ms"]) / 1000
-        self._context = _tls(given["schema.registry.ssl.ca.location"])
+        context = _tls(given["schema.registry.ssl.ca.location"])
+        self._open = build_opener(_NoRedirects, HTTPSHandler(context=context)).open
         self._sleep = sleep
         self._by_id: dict[int, Schema | None] = {}
         self._by_version: dict[tuple[str, int], Schema] = {}
@@ -160,15 +172,15 @@ class RegistryClient:
     def _once(self, address: str, path: str, absent: set[int]) -> Any:
         request = Request(address + path, headers=self._headers)  # noqa: S310 - checked above.
         try:
-            with urlopen(  # noqa: S310 - the scheme was checked above.
-                request, timeout=self._timeout_s, context=self._context
-            ) as response:
-                body = response.read()
+            with self._open(request, timeout=self._timeout_s) as response:
+                body = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             return _refused(address, path, error, absent)
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
             raise _AwayError(str(getattr(reason, "strerror", None) or reason)) from error
+        if len(body) > ANSWER_BYTES_MAX:
+            raise _not_one(address)
         try:
             return json.loads(body)
         except ValueError as error:

@@ -295,7 +295,11 @@ def test_a_query_of_the_table_leaves_letters_out_that_the_export_will_leave_out(
     here.send(GOOD, LATE)
 
     def offsets():
-        told = {"agent": "http://world", "table": "frazil.orders", "schema.registry.url": here.url}
+        told = {
+            "agent": "http://localhost",
+            "table": "frazil.orders",
+            "schema.registry.url": here.url,
+        }
         options = parse_options(told, streaming=False)
         tasks = plan_table(options, here.job().client, here.table(), QueryRange())
         rows = [rows for task in tasks for rows in read_task(task, COLUMNS, QueryRange())]

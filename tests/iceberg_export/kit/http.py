@@ -45,6 +45,8 @@ def served(respondent: Respondent) -> Iterator[str]:
             body = body_of(found)
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
+            if 300 <= status < 400:
+                self.send_header("Location", body.decode())
             self.end_headers()
             self.wfile.write(body)
 

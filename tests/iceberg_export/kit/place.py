@@ -52,7 +52,7 @@ class DirectClient(AgentClient):
     """Asks the world itself instead of its HTTP endpoint."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(["http://world"], timeout_ms=1000, sleep=lambda _seconds: None)
+        super().__init__(["http://localhost"], timeout_ms=1000, sleep=lambda _seconds: None)
         self._world = world
 
     @override

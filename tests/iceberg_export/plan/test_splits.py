@@ -280,6 +280,8 @@ def test_a_limit_of_bytes_cuts_between_spans_and_never_starves_a_partition():
         answer({0: (0, 1, [["k", 0, 1]])}),
         answer({0: (0, 1, [["k", -1, 1, 0, 1, -1]])}),
         answer({0: (0, 1, [["k", 0, 1, 0, 0, -1]])}),
+        answer({0: (0, 1, [["/etc/passwd", 0, 1, 0, 1, -1]])}),
+        answer({0: (0, 1, [["chunks/../../etc/passwd", 0, 1, 0, 1, -1]])}),
         answer({0: (0, 1, rows(1), None, [])}),
         answer({0: (0, 1, rows(1), [], [[1, 2]])}),
     ],

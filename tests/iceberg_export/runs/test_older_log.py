@@ -213,7 +213,9 @@ def test_status_plan_and_verify_tell_it(here):
 
 
 def test_a_query_over_the_table_and_what_is_not_in_it_is_refused(here):
-    options = parse_options({"agent": "http://world", "table": ".".join(TABLE)}, streaming=False)
+    options = parse_options(
+        {"agent": "http://localhost", "table": ".".join(TABLE)}, streaming=False
+    )
     said = refused(plan_table, options, here.job().client, here.table(), QueryRange())
     assert "the table is ahead of the log" in said
 
