@@ -12,6 +12,7 @@ import logging
 import os
 import pickle
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from iceberg_export.errors import ExportError, SparkError, StoreReadError
+from iceberg_export.errors import ExportError, SettingsError, SparkError, StoreReadError
 from iceberg_export.progress import Progress
 from iceberg_export.table.catalog import first_line
 from iceberg_export.units import show_bytes
@@ -80,6 +81,31 @@ def parallelism_of(given: Mapping[str, str]) -> int:
     return int(executors or 2) * int(each or 1) if (executors + each).isdigit() else 2
 
 
+def _authentication(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """How driver and executors prove that they belong together: who reaches an open port of a driver
+    gets what it sends to executors, credentials among it, and is believed what it answers.
+
+    Kubernetes and YARN hand a secret of the application's own to executors. A standalone master has
+    one for all: only the user can say which. Raises SettingsError when nothing is said.
+    """
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return {}  # Nobody comes from elsewhere: all is bound to the loopback.
+    said = given.get("spark.authenticate", "").lower()
+    if said == "false":
+        return {}
+    conf = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+    if master.startswith("local-cluster"):
+        return {**conf, "spark.authenticate.secret": secrets.token_hex(32)}
+    makes_secrets = master.startswith(("k8s://", "yarn"))
+    if said or makes_secrets or "spark.authenticate.secret" in given:
+        return conf
+    raise SettingsError(
+        f"executors of {master} come to the driver over the network: set spark.authenticate.secret to "
+        "the secret that master and workers have, or spark.authenticate=false to let everybody who "
+        "reaches the driver's ports take part"
+    )
+
+
 def _configuration(given: Mapping[str, str]) -> dict[str, str]:
     """Our defaults, then what the user said. `spark.master` decides where it runs."""
     master = given.get("spark.master", "local[*]")
@@ -106,7 +132,8 @@ def _configuration(given: Mapping[str, str]) -> dict[str, str]:
         if found := re.fullmatch(r"local\[([0-9]+|\*)\]", master):
             # Without the second number a local task is never tried again.
             conf["spark.master"] = f"local[{found[1]},4]"
-    elif shipped := given.get("spark.submit.pyFiles"):
+    conf |= _authentication(master, given)
+    if not master.startswith("local") and (shipped := given.get("spark.submit.pyFiles")):
         # They lie in an executor's working directory before its first task. Spark tells tasks of
         # them, but not the daemon, which is ours and starts before any task.
         path = [one.strip().rsplit("/", 1)[-1] for one in shipped.split(",") if one.strip()]
@@ -247,13 +274,15 @@ def _submitted() -> dict[str, str]:
 
 def start(given: Mapping[str, str], progress: Progress) -> Tasks:
     """Start Spark with the settings `spark.*`; they win over those of `spark-submit`, if that is
-    what started us, and those over ours. Raises SparkError (no Java, will not start)."""
+    what started us, and those over ours. Raises SparkError (no Java, will not start), SettingsError."""
     submitted = _submitted()
     if not submitted:
         find_java()
     conf = _configuration({**submitted, **given})
     if conf["spark.master"].startswith("local"):
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # What has no setting of its own (the UI, if somebody wants it) is bound to this.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
         # Executors are elsewhere: their Python is what the user says, or else the same path.
         os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))

@@ -410,11 +410,56 @@ def test_an_old_java_is_told(monkeypatch, tmp_path, said):
 
 
 def test_files_that_come_with_a_run_are_on_the_path_of_the_daemon_of_workers():
-    given = {"spark.master": "spark://m:7077", "spark.executorEnv.PYTHONPATH": "/opt"}
+    secret = {"spark.authenticate.secret": "s"}
+    given = {"spark.master": "spark://m:7077", "spark.executorEnv.PYTHONPATH": "/opt", **secret}
     files = {"spark.submit.pyFiles": "s3://jars/frazil-1.whl, /home/me/more.zip"}
     conf = spark._configuration({**given, **files})
     assert conf["spark.executorEnv.PYTHONPATH"] == "frazil-1.whl:more.zip:/opt"
     assert spark._configuration(given)["spark.executorEnv.PYTHONPATH"] == "/opt"
+
+
+def authentication_of(master, **given):
+    named = {name.replace("_", "."): value for name, value in given.items()}
+    conf = spark._configuration({"spark.master": master, **named})
+    names = ("spark.authenticate", "spark.network.crypto.enabled", "spark.authenticate.secret")
+    return tuple(conf.get(name) for name in names)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,4]"])
+def test_a_local_master_listens_on_the_loopback_alone(master):
+    conf = spark._configuration({"spark.master": master})
+    assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert conf["spark.ui.enabled"] == "false"
+
+
+@pytest.mark.parametrize("master", ["k8s://https://kubernetes.default", "yarn"])
+def test_executors_that_come_over_the_network_prove_who_they_are(master):
+    assert authentication_of(master) == ("true", "true", None)
+    assert "spark.driver.bindAddress" not in spark._configuration({"spark.master": master})
+
+
+def test_a_secret_is_made_anew_for_each_cluster_of_this_machine():
+    one, other = (authentication_of("local-cluster[2,1,1024]") for _ in range(2))
+    assert one[:2] == ("true", "true")
+    assert one[2] != other[2]
+    assert len(one[2]) == 64
+
+
+def test_a_standalone_master_needs_a_secret_or_the_word_that_none_is_wanted():
+    with pytest.raises(
+        SettingsError, match=r"set spark\.authenticate\.secret .* or spark\.authent"
+    ):
+        authentication_of("spark://m:7077")
+    told = authentication_of("spark://m:7077", spark_authenticate_secret="s")
+    assert told == ("true", "true", "s")
+
+
+def test_what_the_user_says_of_authentication_wins():
+    for master in ("spark://m:7077", "k8s://https://kubernetes.default"):
+        assert authentication_of(master, spark_authenticate="false") == ("false", None, None)
+    plain = {"spark.network.crypto.enabled": "false", "spark.driver.bindAddress": "0.0.0.0"}
+    conf = spark._configuration({"spark.master": "yarn", **plain})
+    assert conf.items() >= plain.items()
 
 
 def test_init_makes_a_table_that_has_a_snapshot(frazil):

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 SPARK = Path(pyspark.__file__).parent
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SECRET = "0123456789abcdef0123456789abcdef"
 PATIENCE_S = 600
 COUNT = 4 * 15 * 50
 
@@ -78,7 +79,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     env = {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
+        "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false"
+        f" -Dspark.authenticate=true -Dspark.authenticate.secret={SECRET}"
+        " -Dspark.network.crypto.enabled=true",
         "PYTHONPATH": "",
     }
     start = [str(SPARK / "bin" / "spark-class"), "org.apache.spark.deploy.master.Master"]
@@ -161,6 +164,7 @@ def test_spark_submit_brings_the_wheel_and_a_killed_executor_costs_no_record(
     before = cluster.applications()
     submit = [str(SPARK / "bin" / "spark-submit"), "--master", cluster.master]
     submit += ["--conf", f"spark.executor.extraJavaOptions={QUICK}"]
+    submit += ["--conf", f"spark.authenticate.secret={SECRET}"]
     submit += ["--driver-java-options", QUICK, "--py-files", str(cluster.wheel)]
     with served(world) as address, (tmp_path / "log").open("wb") as log:
         exporter = [str(ROOT / "deploy" / "spark" / "frazil_export.py"), "run", "--once"]
@@ -191,6 +195,7 @@ def test_frazil_export_runs_on_a_master_and_what_was_compiled_is_kept_beside_the
     command = [sys.executable, "-m", "iceberg_export", "run", "--once"]
     command += ["--master", cluster.master, "--set", f"spark.submit.pyFiles={cluster.wheel}"]
     command += ["--set", f"spark.executor.extraJavaOptions={QUICK}"]
+    command += ["--set", f"spark.authenticate.secret={SECRET}"]
     with served(world) as address:
         done = subprocess.run(
             [*command, "--agent", address, "--data", str(tmp_path / "data")],
