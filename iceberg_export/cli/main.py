@@ -152,7 +152,7 @@ def _view(arguments: argparse.Namespace) -> int:
             return 0
         parts = (arguments.catalog, *identifier) if arguments.catalog else identifier
         columns = [field.name for field in table.schema().fields]
-        print(create_view_statement(".".join(parts), columns, arguments.dialect) + ";")
+        print(create_view_statement(parts, columns, arguments.dialect) + ";")
     return 0
 
 

@@ -54,11 +54,10 @@ def create_latest_view(catalog: Catalog, identifier: Identifier, table: Table, n
 
 
 def _version(identifier: Identifier, columns: list[str], now_ms: int) -> ViewVersion:
-    table = ".".join(identifier)
     texts = [
         ViewRepresentation(
             SQLViewRepresentation(
-                type="sql", sql=latest_query(table, columns, dialect), dialect=dialect
+                type="sql", sql=latest_query(identifier, columns, dialect), dialect=dialect
             )
         )
         for dialect in DIALECTS

@@ -89,15 +89,16 @@ def columns(here):
 
 
 def test_duckdb_finds_the_newest_record_of_each_key(here, duck):
-    table = f"iceberg_scan('{here.table().metadata_location}')"
-    query = latest_query(table, columns(here), "duckdb")
+    location = here.table().metadata_location
+    duck.execute(f"CREATE OR REPLACE TEMP VIEW every_record AS FROM iceberg_scan('{location}')")
+    query = latest_query(["every_record"], columns(here), "duckdb")
     assert duck.execute(f"SELECT {SHOWN} FROM ({query}) ORDER BY 1, 2").fetchall() == WANTED
 
 
 def test_spark_finds_the_newest_record_of_each_key(here, session):
     location = here.table().metadata_location
     session.read.format("iceberg").load(location).createOrReplaceTempView("every_record")
-    query = latest_query("every_record", columns(here), "spark")
+    query = latest_query(["every_record"], columns(here), "spark")
     rows = session.sql(f"SELECT {SHOWN} FROM ({query}) ORDER BY 1, 2").collect()
     assert [(*row[:2], *map(bytes, row[2:])) for row in rows] == WANTED
 

@@ -111,7 +111,7 @@ def test_the_view_over_an_append_table_shows_what_upsert_keeps(duck, records):
         [names.PARTITION, names.OFFSET, names.TIMESTAMP, names.KEY, names.VALUE]
     )
     duck.register("every_record", every)
-    query = latest_query("every_record", every.column_names, "duckdb")
+    query = latest_query(["every_record"], every.column_names, "duckdb")
     found = duck.execute(f"{query} ORDER BY kafka_partition, kafka_offset").fetchall()
     assert [row[:2] for row in found] == wanted(records)
 
@@ -128,13 +128,41 @@ def test_the_view_of_a_typed_table_takes_rows_of_nulls_for_deletions(duck):
         }
     )
     duck.register("every_record", table)
-    query = latest_query("every_record", table.column_names, "duckdb")
+    query = latest_query(["every_record"], table.column_names, "duckdb")
     assert [row[3:] for row in duck.execute(query).fetchall()] == [("stays", 2, None)]
 
 
-def test_the_statement_for_spark_quotes_as_spark_does():
-    text = create_view_statement("lake.frazil.orders", ["kafka_key", "value", "a`b"], "spark")
-    assert text.startswith(
-        "CREATE OR REPLACE VIEW lake.frazil.orders_latest AS\nSELECT `kafka_key`, `value`, `a``b`"
+NAMES = ["plain", "select", "with space", "a.b", 'quo"te', "back`tick", "'; DROP TABLE t; --", "é"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_view_of_any_name_has_the_columns_of_any_names(duck, name):
+    table = pa.table(
+        {
+            names.PARTITION: [0, 0],
+            names.OFFSET: [0, 1],
+            names.TIMESTAMP: pa.array([1, 2], pa.timestamp("us", "UTC")),
+            names.KEY: ["k", "k"],
+            f"column {name}": [1, 2],
+            "frazil_last": [3, 3],
+            "Frazil_Newest": [4, 4],
+        }
     )
+    space, enclosed = name.replace('"', '""'), f"table {name}".replace('"', '""')
+    duck.register("given", table)
+    duck.execute(f'CREATE SCHEMA "{space}"')
+    duck.execute(f'CREATE TABLE "{space}"."{enclosed}" AS FROM given')
+    duck.execute(create_view_statement([name, f"table {name}"], table.column_names, "duckdb"))
+    found = duck.execute(f'FROM "{space}"."{enclosed}_latest"').fetchall()
+    assert [row[3:] for row in found] == [("k", 2, 3, 4)]
+
+
+def test_the_statement_for_spark_quotes_as_spark_does():
+    named = ["lake", "fra`zil", "or.ders"]
+    text = create_view_statement(named, ["kafka_key", "value", "a`b"], "spark")
+    assert text.startswith(
+        "CREATE OR REPLACE VIEW `lake`.`fra``zil`.`or.ders_latest` AS\n"
+        "SELECT `kafka_key`, `value`, `a``b`"
+    )
+    assert "FROM `lake`.`fra``zil`.`or.ders` every" in text
     assert "(`value` IS NOT NULL OR `a``b` IS NOT NULL)" in text
