@@ -50,6 +50,7 @@ _ROWS = (
     Setting("store.secret.key", ""),
     Setting("store.url", ""),
     Setting("table.namespace", "frazil"),
+    Setting("table.namespaces", ""),
     Setting("table.partition.by", "day", ("day", "hour", "none")),
     Setting("timestamp.sanity", "true", ("true", "false")),
     Setting("topic.recreated", "refuse", ("refuse", "new-table")),
@@ -78,6 +79,11 @@ class Settings:
 
     def number(self, name: str) -> int:
         return int(self.values[name])
+
+    def allows_namespace(self, name: str) -> bool:
+        """Tells whether topics may choose tables there: whoever may alter a topic's configs chooses."""
+        allowed = {one.strip() for one in self["table.namespaces"].split(",")}
+        return name == self["table.namespace"] or "*" in allowed or (name in allowed and name != "")
 
     @property
     def store_options(self) -> dict[str, str]:

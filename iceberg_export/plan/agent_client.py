@@ -49,6 +49,8 @@ class Topic(NamedTuple):
     """Effective `frazil.iceberg.*`, as the agent tells them; for `topic_settings.parse`."""
     exported: Mapping[int, int] = {}
     """What was last reported as exported, by partition: advice, the table knows."""
+    with_default_tables: frozenset[str] = frozenset()
+    """All topics of the cluster that are exported and choose no table by their configs."""
 
 
 class Topics(NamedTuple):
@@ -81,18 +83,20 @@ class AgentClient:
         """Returns all topics of the cluster. Raises AgentError."""
         answer = self._call("GET", "/export/topics")
         try:
+            topics = [
+                Topic(
+                    str(one["name"]),
+                    str(one["topic_id"]),
+                    int(one["partitions"]),
+                    {str(name): str(value) for name, value in one.get("configs", {}).items()},
+                    {int(part): int(at) for part, at in one.get("exported", {}).items()},
+                )
+                for one in answer["topics"]
+            ]
+            defaults = frozenset(one.name for one in topics if _has_default_table(one.configs))
             return Topics(
                 str(answer["cluster_id"]),
-                tuple(
-                    Topic(
-                        str(one["name"]),
-                        str(one["topic_id"]),
-                        int(one["partitions"]),
-                        {str(name): str(value) for name, value in one.get("configs", {}).items()},
-                        {int(part): int(at) for part, at in one.get("exported", {}).items()},
-                    )
-                    for one in answer["topics"]
-                ),
+                tuple(one._replace(with_default_tables=defaults) for one in topics),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AgentError("the agent's list of topics cannot be read") from error
@@ -255,6 +259,11 @@ class AgentClient:
             raise AgentError(
                 f"{address} does not answer like an agent; is it another's port?"
             ) from (error)
+
+
+def _has_default_table(configs: Mapping[str, str]) -> bool:
+    enabled = configs.get("frazil.iceberg.enable", "true").strip().lower() != "false"
+    return enabled and not configs.get("frazil.iceberg.table", "").strip()
 
 
 class _TryAnotherError(Exception):

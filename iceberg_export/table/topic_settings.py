@@ -21,6 +21,8 @@ MODES = ("raw", "string", "json", "avro", "protobuf")
 SCHEMA_CHOICES = ("by-id", "latest")
 """The schema that a record names, or the newest of the subject for all records."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
+_TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
+_NAME_CHARS_MAX = 255
 _PLAIN_TRANSFORMS = frozenset({"year", "month", "day", "hour", "identity"})
 _NUMBERED_TRANSFORMS = frozenset({"bucket", "truncate"})
 
@@ -104,6 +106,14 @@ def _partition_by(text: str) -> tuple[PartitionTerm, ...] | None:
     return parse_partition_by(text) if text.strip() else None
 
 
+def _table(value: str) -> str:
+    if value and (len(value) > _NAME_CHARS_MAX or _TABLE.fullmatch(value) is None):
+        raise ValueError(
+            f"letters, digits, _ and -, dots between, at most {_NAME_CHARS_MAX} characters"
+        )
+    return value
+
+
 def _setting(read: Callable[[str], T], *, default: T) -> T:
     """A field of `TopicTable`; `read` raises ValueError with the end of a sentence."""
     return field(default=default, metadata={"read": read})
@@ -114,7 +124,7 @@ class TopicTable:
     """The settings of one topic, checked. A field is named like its setting, without the prefix."""
 
     enable: bool = _setting(_boolean, default=True)
-    table: str = _setting(str, default="")
+    table: str = _setting(_table, default="")
     """`name` or `namespace.name`; empty: as the exporter names tables."""
     mode: str = _setting(_choice("append", "upsert"), default="append")
     value_mode: str = _setting(_choice(*MODES), default="raw")

@@ -309,7 +309,9 @@ def test_a_view_of_the_newest_records_is_printed_as_the_engine_wants_it(frazil):
     frazil("run", "--once")
     code, out, _err = frazil("view", "--topic", "orders", "--dialect", "trino", "--catalog", "lake")
     assert code == 0
-    assert out.startswith('CREATE OR REPLACE VIEW "lake"."frazil"."orders_latest" AS\nSELECT "kafka')
+    assert out.startswith(
+        'CREATE OR REPLACE VIEW "lake"."frazil"."orders_latest" AS\nSELECT "kafka'
+    )
     assert out.endswith('AND ("value" IS NOT NULL);\n')
 
 
