@@ -56,6 +56,20 @@ def test_the_exporters_settings_named_by_the_chart_exist_and_its_arguments_are_u
     assert all(f'"{option}"' in said for option in options)
 
 
+def test_the_exporter_of_the_chart_has_no_more_than_it_needs() -> None:
+    pod = (CHART / "templates" / "exporter.yaml").read_text()
+    before, role = pod.split("kind: Role\n")
+    assert before.rpartition("{{- if ")[2].startswith("$kubernetes }}"), "only k8s:// starts pods"
+    assert "{{- end }}" not in role.partition("kind: RoleBinding")[0]
+    assert "automountServiceAccountToken: {{ $kubernetes }}" in pod
+    assert "0.0.0.0" not in pod.replace("0.0.0.0:{{ .Values.exporter.metricsPort }}", "")
+    assert "- spark.driver.bindAddress=$(POD_IP)" in pod
+    # Its agents are asked over plain HTTP, and so are not believed where the store is.
+    assert 'dict "store.url" .Values.settings.store' in pod
+    assert 'set $store "store.endpoint"' in pod
+    assert "kind: ConfigMap" not in pod, "settings of catalogs are secrets"
+
+
 def test_settings_named_by_the_chart_exist() -> None:
     values = (CHART / "values.yaml").read_text()
     block = values.partition("settings:\n")[2].partition("\n#")[0]
