@@ -1,5 +1,5 @@
-"""What decoding takes of memory, whatever a batch inflates to: in a process of its own, whose peak the
-system tells."""
+"""What decoding, and a whole task, take of memory, whatever a batch inflates to: in a process of its own,
+whose peak the system tells."""
 
 import subprocess
 import sys
@@ -35,6 +35,30 @@ data = open(sys.argv[1], "rb").read()
 before = peak()
 rows = decode(data, int(sys.argv[2]))
 print(rows, peak() - before)
+"""
+
+TASK_PEAK_BYTES = 1 << 30
+"""docs/design/tables.md §3."""
+EXPORT = """
+import sys
+from tests.iceberg_export.kit.place import place
+
+def peak():
+    status = open("/proc/self/status").read()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+with place(1) as here:
+    here.send(b"v", keys=[b"warm"])
+    here.export()
+    before = peak()
+    data = open(sys.argv[1], "rb").read()
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
+        here.world.commit("orders", {0: [data[at : at + size]]})
+        at += size
+    report = here.export()
+    print(report.rows, report.dead, peak() - before)
 """
 
 
@@ -110,3 +134,22 @@ def test_large_records_take_the_batch_and_the_columns_of_two(tmp_path):
     rows, grown = rows_and_peak(tmp_path, *[one] * 3)
     assert rows == 3
     assert grown < 3 * BATCH_BYTES_MAX
+
+
+def test_a_task_stays_within_its_bound_whatever_it_is_sent(tmp_path):
+    bomb = crafted(1, bytes(900 << 20))
+    fields = b"\0\0\0\1\1" + varint(60 << 20) + b"\0\1" * (60 << 20)
+    headers = crafted(1, varint(len(fields)) + fields)
+    large = [
+        build_batch([Record(key=b"%d" % n, value=bytes([n]) * (100 << 20))], codec=4)
+        for n in range(4)
+    ]
+    (tmp_path / "batches").write_bytes(b"".join([bomb, headers, *large, bomb]))
+    done = subprocess.run(
+        [sys.executable, "-c", EXPORT, str(tmp_path / "batches")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows, dead, grown = map(int, done.stdout.split())
+    assert (rows, dead) == (4, 3)
+    assert grown < TASK_PEAK_BYTES
