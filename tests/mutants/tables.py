@@ -71,4 +71,20 @@ MUTANTS = (
         tests=("test_a_plan_ends_where_records_went_before_its_next_piece_was_asked_for",),
         why="An export that retention overtakes is refused as a whole instead of ending at the gap.",
     ),
+    Mutant(
+        name="offsets-of-a-batch-that-nobody-can-read-are-outside",
+        promise="P7",
+        before="    tally = Tally(len(wanted), outside=offsets - inside, unreadable=inside - len(wanted))",
+        after="    tally = Tally(len(wanted), outside=offsets - len(wanted))",
+        tests=("test_a_batch_that_nobody_can_read_is_one_row_between_the_records_around_it",),
+        why="Who counts offsets does not know that a row stands for many.",
+    ),
+    Mutant(
+        name="batch-that-nobody-can-read-has-no-row",
+        promise="P7",
+        before="    wanted = [one for one in batches if span.offset_from <= one.last_offset < span.offset_to]",
+        after="    wanted = list(batches[:0])",
+        tests=("test_a_batch_of_garbage_becomes_one_dead_letter_and_the_export_goes_on",),
+        why="A batch of garbage stops the export of its topic, or is in no table.",
+    ),
 )
