@@ -222,7 +222,7 @@ def check_complete(
     """
     if sorted(results) != list(range(split_count)):
         raise PlanError(f"{split_count - len(results)} tasks gave no result; nothing was exported")
-    covered: dict[int, int] = {}
+    covered: dict[int, Tally] = {}
     rows = 0
     for result in results.values():
         if result.unknown:
@@ -234,7 +234,7 @@ def check_complete(
         if written != sum(tally.rows for tally in result.tallies.values()):
             raise PlanError("a task's files hold another number of rows than it decoded")
         for partition, tally in result.tallies.items():
-            covered[partition] = covered.get(partition, 0) + tally.offsets
+            covered[partition] = covered.get(partition, Tally()).plus(tally)
     for partition, end in commit_range.ends.items():
         # What lies outside the wanted offsets was read with a span's edge: it is not ours.
         edge = sum(
@@ -242,7 +242,13 @@ def check_complete(
             for span in commit_range.spans
             if span.partition == partition
         )
-        read = covered.get(partition, 0) - edge
+        tally = covered.get(partition, Tally())
+        if tally.outside > edge:
+            raise PlanError(
+                f"partition {partition}: {tally.outside} offsets were left aside as not wanted, "
+                f"{edge} are; nothing was exported"
+            )
+        read = tally.offsets - edge
         wanted = end - commit_range.starts[partition] - commit_range.markers.get(partition, 0)
         if read != wanted:
             raise PlanError(

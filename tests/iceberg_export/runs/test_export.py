@@ -295,6 +295,15 @@ def test_a_result_that_counts_a_marker_as_read_is_never_committed():
         )
 
 
+def test_a_result_that_left_aside_what_was_wanted_is_never_committed():
+    with pytest.raises(PlanError, match="5 offsets were left aside as not wanted, 0 are"):
+        check_complete(
+            CommitRange({0: 0}, {0: 5}, (), (), {}),
+            {0: export_split.SplitResult(0, [], {0: Tally(outside=5)})},
+            1,
+        )
+
+
 def test_a_missing_result_is_never_committed():
     with pytest.raises(PlanError, match="gave no result"):
         check_complete(CommitRange({0: 0}, {0: 0}, (), (), {}), {}, 1)
