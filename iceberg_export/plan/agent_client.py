@@ -21,6 +21,7 @@ from typing_extensions import override
 from iceberg_export.errors import AgentError, PlanError
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, join_parts, merge_plans, parse_plan
 from iceberg_export.plan.trust import NOT_PINNED, PinnedStore, check_store
+from iceberg_export.table.topic_settings import PREFIX
 
 ROUNDS = 3
 PAUSE_S = 1.0
@@ -262,8 +263,8 @@ class AgentClient:
 
 
 def _has_default_table(configs: Mapping[str, str]) -> bool:
-    enabled = configs.get("frazil.iceberg.enable", "true").strip().lower() != "false"
-    return enabled and not configs.get("frazil.iceberg.table", "").strip()
+    enabled = configs.get(f"{PREFIX}enable", "true").strip().lower() != "false"
+    return enabled and not configs.get(f"{PREFIX}table", "").strip()
 
 
 class _TryAnotherError(Exception):
