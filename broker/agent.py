@@ -16,14 +16,23 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import web
 
 from broker.admin import metrics
+from broker.admin.access import SHUT, Access, access_of
 from broker.admin.listener import AdminView, make_app
 from broker.composition import Parts, compose
-from broker.config.settings import WILDCARD_HOSTS, Address, Settings, advertised, name_of
+from broker.config.settings import (
+    WILDCARD_HOSTS,
+    Address,
+    Settings,
+    SettingsError,
+    advertised,
+    name_of,
+)
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.http.admission import HostNames
@@ -124,6 +133,7 @@ class Agent:
             settings=settings,
             store=parts.store,
             log=parts.log,
+            access=_access(settings),
             not_ready=self.not_ready,
             notes=self.notes,
         )
@@ -280,6 +290,8 @@ class Agent:
 
     async def _open_admin(self) -> None:
         if self._settings.http is not None:
+            if self._view.access.is_shut:
+                logger.warning("%s", SHUT)
             app = make_app(self._view)
             self._bound["http"] = await self._open_http(app, self._settings.http, setting="http")
 
@@ -509,6 +521,17 @@ class Agent:
             await shells.log_client.leave()
         await shells.checkpoints.put_last()
         logger.info("left")
+
+
+def _access(settings: Settings) -> Access:
+    """Who may use the admin endpoints. Raises AgentError."""
+    try:
+        return access_of(settings, lambda file: Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = f"cannot read {settings.http_token_file}: {error.strerror or error}"
+        raise AgentError(f"http.token.file: {reason}") from error
+    except SettingsError as error:
+        raise AgentError(str(error)) from error
 
 
 async def _load_layouts() -> None:

@@ -32,6 +32,8 @@ class Setting(NamedTuple):
 _ROWS = (
     Setting("agent", "http://127.0.0.1:9094"),
     Setting("agent.timeout.ms", "30000", minimum=100),
+    Setting("agent.token", ""),
+    Setting("agent.token.file", ""),
     Setting("commit.bytes.max", str(16 * 1024 * MIB), minimum=1),
     Setting("file.bytes.max", str(512 * MIB), minimum=MIB),
     Setting("gap.policy", "fail", ("fail", "skip")),
@@ -94,6 +96,21 @@ class Settings:
     def agents(self) -> tuple[str, ...]:
         """Base addresses of admin endpoints, to be tried in turn."""
         return tuple(one.strip().rstrip("/") for one in self["agent"].split(",") if one.strip())
+
+    def agent_token(self) -> str | None:
+        """Returns what the agents want to hear (their http.token), read anew: secrets change.
+        Raises SettingsError."""
+        if not self["agent.token.file"]:
+            return self["agent.token"] or None
+        file = Path(self["agent.token.file"])
+        try:
+            token = file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not ASCII"
+            raise SettingsError(f"agent.token.file: cannot read {file}: {reason}") from error
+        if not token or not token.isprintable():
+            raise SettingsError(f"agent.token.file: {file} is empty, or has more than one line")
+        return token
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

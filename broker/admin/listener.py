@@ -16,7 +16,7 @@
 
 Errors are `{"error": sentence}`: 400 for the caller's mistakes, 404, and 503 for what may work
 later. What reads the machine waits for a barrier first, so no answer is older than its question
-(P8). There is no authentication: the listener belongs on a trusted network.
+(P8). Who may ask for what says `broker.admin.access`.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from broker.admin import metrics
+from broker.admin.access import Access
 from broker.config.settings import Settings
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
@@ -71,6 +72,7 @@ class AdminView:
     settings: Settings
     store: ObjectStore
     log: MetadataLog
+    access: Access
     not_ready: Callable[[], list[str]]
     notes: Callable[[], list[str]] = list
     """What is wrong and not this agent's doing."""
@@ -121,6 +123,7 @@ def make_app(view: AdminView) -> web.Application:
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error as JSON, with the status that says whose it is."""
     try:
+        _admit(request)
         return await handler(request)
     except _RefusedError as refused:
         return _json({"error": str(refused)}, status=refused.status)
@@ -128,6 +131,13 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _json({"error": f"the metadata log: {error}"}, status=503)
     except web.HTTPException as error:
         return _json({"error": error.reason}, status=error.status)
+
+
+def _admit(request: web.Request) -> None:
+    said = request.headers.get("Authorization", "")
+    objection = request.app[VIEW].access.objection(request.path, said)
+    if objection is not None:
+        raise _RefusedError(*objection)
 
 
 def _json(value: Mapping[str, Any], *, status: int = 200) -> web.Response:

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from broker.cli.command_result import ToolError
@@ -17,13 +17,20 @@ from broker.cli.command_result import ToolError
 TIMEOUT_S: Final = 30.0
 
 
-def ask(agent: str, path: str, *, method: str = "GET") -> dict[str, Any]:
-    """The object that the agent at this base address answers. Raises ToolError."""
+class AgentPlace(NamedTuple):
+    """Where an agent's admin listener is, and what it wants to hear."""
+
+    url: str
+    token: str | None = None
+
+
+def ask(agent: AgentPlace, path: str, *, method: str = "GET") -> dict[str, Any]:
+    """The object that the agent answers. Raises ToolError."""
     try:
         with opened(agent, path, method=method, timeout_s=TIMEOUT_S) as response:
             return parsed(response.read())
     except urllib.error.HTTPError as error:
-        reason = f"{agent} answers {error.code}: {error.reason or 'no reason given'}"
+        reason = f"{agent.url} answers {error.code}: {error.reason or 'no reason given'}"
         raise ToolError(sentence(error) or reason) from error
     except ValueError as error:
         raise ToolError(_NO_AGENT) from error
@@ -31,13 +38,17 @@ def ask(agent: str, path: str, *, method: str = "GET") -> dict[str, Any]:
 
 @contextmanager
 def opened(
-    agent: str, path: str, *, method: str = "GET", timeout_s: float | None
+    agent: AgentPlace, path: str, *, method: str = "GET", timeout_s: float | None
 ) -> Iterator[http.client.HTTPResponse]:
     """The agent's answer, to be read. Raises ToolError, and HTTPError when it is an error."""
-    if urlsplit(agent).scheme not in ("http", "https") or not urlsplit(agent).netloc:
-        raise ToolError(f'"{agent}" is not an address like http://127.0.0.1:9094')
+    url, token = agent
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        raise ToolError(f'"{url}" is not an address like http://127.0.0.1:9094')
     # Only http and https get here.
-    request = urllib.request.Request(agent.rstrip("/") + path, method=method)  # noqa: S310
+    request = urllib.request.Request(url.rstrip("/") + path, method=method)  # noqa: S310
+    if token is not None:
+        # Not sent on to wherever an answer might point.
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
             yield response
@@ -46,7 +57,7 @@ def opened(
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise ToolError(
-            f"no agent answers at {agent} ({reason}): is one running? (--agent says where)"
+            f"no agent answers at {url} ({reason}): is one running? (--agent says where)"
         ) from error
 
 

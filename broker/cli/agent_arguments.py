@@ -6,7 +6,7 @@ What a command needs is imported when it is called.
 import argparse
 from typing import Any
 
-from broker.cli.arguments import add_agent, on_agent, tool
+from broker.cli.arguments import add_agent, on_agent, place_of, tool
 
 
 def add_topic(commands: Any) -> None:
@@ -37,7 +37,7 @@ def _describe_topic(options: argparse.Namespace) -> int:
     from broker.cli import topic_tool
 
     return on_agent(
-        options, lambda: topic_tool.describe(options.agent, options.topic, as_json=options.json)
+        options, lambda: topic_tool.describe(place_of(options), options.topic, as_json=options.json)
     )
 
 
@@ -47,11 +47,11 @@ def _list_jobs(options: argparse.Namespace) -> int:
 
     return on_agent(
         options,
-        lambda: job_tool.list_jobs(options.agent, now_ms=now_ms(), as_json=options.json),
+        lambda: job_tool.list_jobs(place_of(options), now_ms=now_ms(), as_json=options.json),
     )
 
 
 def _run_job(options: argparse.Namespace) -> int:
     from broker.cli import job_tool
 
-    return on_agent(options, lambda: job_tool.run_job(options.agent, options.job))
+    return on_agent(options, lambda: job_tool.run_job(place_of(options), options.job))

@@ -5,8 +5,10 @@ needs is imported when it is called.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from typing_extensions import override
@@ -15,6 +17,7 @@ from broker.config.values import whole_number
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from broker.cli.admin_client import AgentPlace
     from broker.cli.command_result import CommandResult
     from broker.cli.kafka_client import Address, KafkaClient
 
@@ -155,8 +158,32 @@ def on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
-    """The address of an agent's admin listener."""
+    """The address of an agent's admin listener, and what it wants to hear."""
     parser.add_argument("--agent", default="http://127.0.0.1:9094", metavar="URL")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="the agent's http.token is in it (else FRAZIL_HTTP_TOKEN or FRAZIL_HTTP_TOKEN_FILE)",
+    )
+
+
+def place_of(options: argparse.Namespace) -> "AgentPlace":
+    """Where the agent is, with its token from a file or the environment. Raises FailedError."""
+    from broker.cli.admin_client import AgentPlace
+    from broker.config.settings import admin_token
+
+    said = os.environ.get("FRAZIL_HTTP_TOKEN", "")
+    file = options.token_file or os.environ.get("FRAZIL_HTTP_TOKEN_FILE")
+    if options.token_file is not None or (file and not said):
+        try:
+            said = Path(file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise FailedError(f"cannot read the token in {file}: {error.strerror}") from error
+    try:
+        return AgentPlace(options.agent, admin_token(said))
+    except ValueError as error:
+        raise FailedError(f"the agent's token is not usable: {error}") from error
 
 
 def _say(options: argparse.Namespace, said: "CommandResult") -> int:

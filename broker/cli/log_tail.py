@@ -8,17 +8,17 @@ import json
 import urllib.error
 from collections.abc import Iterator
 
-from broker.cli.admin_client import opened, parsed, sentence
+from broker.cli.admin_client import AgentPlace, opened, parsed, sentence
 from broker.cli.command_result import ToolError
 from broker.reports.log_lines import lines
 
 TIMEOUT_S = 10.0
 
 
-def tail(agent: str, *, after: int, follow: bool, as_json: bool) -> Iterator[str]:
+def tail(agent: AgentPlace, *, after: int, follow: bool, as_json: bool) -> Iterator[str]:
     """Lines to print, for entries after position `after`, for ever with `follow`.
 
-    `agent`: base address of an admin listener. Raises ToolError.
+    Raises ToolError.
     """
     path = f"/log?after={after}&follow={int(follow)}"
     try:
@@ -33,4 +33,4 @@ def tail(agent: str, *, after: int, follow: bool, as_json: bool) -> Iterator[str
                 yield from [json.dumps(described)] if as_json else lines(described)
     except urllib.error.HTTPError as error:
         reason = sentence(error) or error.reason or "no reason given"
-        raise ToolError(f"{agent} answers {error.code}: {reason}") from error
+        raise ToolError(f"{agent.url} answers {error.code}: {reason}") from error

@@ -30,6 +30,7 @@ from broker.cli.arguments import (
     duration_ms,
     needed,
     on_cluster,
+    place_of,
     state,
     whole,
 )
@@ -335,7 +336,7 @@ def _log_tail(options: argparse.Namespace) -> int:
 
     try:
         for line in log_tail.tail(
-            options.agent, after=options.after, follow=options.follow, as_json=options.json
+            place_of(options), after=options.after, follow=options.follow, as_json=options.json
         ):
             print(line, flush=options.follow)
     except ToolError as error:

@@ -8,11 +8,12 @@ import json
 from urllib.parse import quote
 
 from broker.cli import admin_client
+from broker.cli.admin_client import AgentPlace
 from broker.cli.command_result import CommandResult
 from broker.reports import topic_report
 
 
-def describe(agent: str, name: str, *, as_json: bool) -> CommandResult:
+def describe(agent: AgentPlace, name: str, *, as_json: bool) -> CommandResult:
     """One topic with all its partitions. Raises ToolError."""
     path = f"/topics/{quote(name, safe='')}?from="
     view = admin_client.ask(agent, f"{path}0")

@@ -203,6 +203,14 @@ def _users(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(users.items())
 
 
+def admin_token(text: str) -> str | None:
+    """A secret that nobody guesses. Never says what was written."""
+    token = text.strip()
+    if token and not re.fullmatch(r"[!-~]{16,1024}", token):
+        raise ValueError("it must be 16 to 1024 visible ASCII characters, without spaces")
+    return token or None
+
+
 def _listeners(text: str) -> tuple[NamedAddress, ...]:
     addresses = _addresses(text)
     if not addresses:
@@ -240,6 +248,7 @@ ADDRESS_OR_OFF = ValueType("address or `off`", _http_address)
 HTTP_LISTENERS = ValueType("addresses", _http_listeners)
 HOST_NAMES = ValueType("names", _host_names)
 USERS = ValueType("name:password", _users)
+TOKEN = ValueType("16 to 1024 visible ASCII characters", admin_token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,8 +266,13 @@ class Settings:
         "What clients are told to connect to, by listener name. Without a port: the port"
         " listened on. Empty: the listen address, or this machine's name for 0.0.0.0.")
     http: Address | None = _setting("http", "127.0.0.1:9094", ADDRESS_OR_OFF,
-        "Metrics, health and the exporter's endpoints. They ask for no password: do not open"
-        " them to strangers.")
+        "Metrics, health, and what the exporter and `frazil job` ask. Bound to anything but loopback"
+        " it answers health and metrics only, unless http.token or http.token.file is set.")
+    http_token: str | None = _setting("http.token", "", TOKEN,
+        "Who says it (`Authorization: Bearer …`) may ask the http listener for all there is. Empty:"
+        " whoever is on this machine may, where http is bound to loopback.", secret=True)
+    http_token_file: str | None = _setting("http.token.file", "", FILE,
+        "A file that has http.token in it, as Kubernetes mounts secrets; read at the start.")
     http_hosts: tuple[str, ...] = _setting("http.hosts", "", HOST_NAMES,
         "Names by which HTTP clients may call this agent (Host), besides addresses, localhost, names"
         " without a dot, Kubernetes' names (`….svc`) and those of its listeners: of an ingress, for"
@@ -412,7 +426,8 @@ def load(
         try:
             parsed_ours[name] = row.type.parse(item.text)
         except ValueError as error:
-            shown = "the value is not usable" if row.secret else error
+            wanted = f"the value is not usable (it should be {row.type.kind})"
+            shown = wanted if row.secret else error
             mistakes.append(f"{row.name} (from {item.origin}): {shown}")
     mistakes += _contradictions(parsed_ours, parsed.settings)
     if mistakes:
@@ -455,6 +470,8 @@ def _contradictions(ours: Mapping[str, Any], kafka: KafkaSettings) -> list[str]:
         found.append("store is not set (examples: s3://bucket/prefix, file:///var/lib/frazil)")
     if ours.get("log_url") == "":
         found.append("log is not set (examples: etcd://host:2379/prefix, sqlite:///var/lib/f.db)")
+    if ours.get("http_token") and ours.get("http_token_file"):
+        found.append("http.token and http.token.file are both set: leave one of them out")
     deadline, ttl = ours.get("session_deadline_ms"), ours.get("lease_ttl_ms")
     if deadline is not None and ttl is not None and deadline >= ttl:
         found.append(

@@ -69,7 +69,9 @@ class AgentClient:
         timeout_ms: int,
         sleep: Callable[[float], None],
         store: PinnedStore = NOT_PINNED,
+        token: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`token`: what agents want to hear; None: nothing."""
         for address in addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
                 raise AgentError(f"agent {address!r} is not an address like http://host:9094")
@@ -79,6 +81,7 @@ class AgentClient:
         self._timeout_s = timeout_ms / 1000
         self._sleep = sleep
         self._store = store
+        self._token = token
 
     def topics(self) -> Topics:
         """Returns all topics of the cluster. Raises AgentError."""
@@ -237,6 +240,8 @@ class AgentClient:
         request = Request(  # noqa: S310 - the scheme was checked above.
             address + path, data, {"Content-Type": "application/json"}, method=method
         )
+        if (token := self._token()) is not None:
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
             with _open(request, timeout=self._timeout_s) as response:
                 text = response.read(ANSWER_BYTES_MAX + 1)

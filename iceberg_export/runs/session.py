@@ -35,6 +35,7 @@ class Session:
             timeout_ms=settings.number("agent.timeout.ms"),
             sleep=time.sleep,
             store=pinned_store(settings.values),
+            token=settings.agent_token,
         )
         self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
         self.catalog = open_catalog(settings.catalog, settings.data)

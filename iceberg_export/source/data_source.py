@@ -167,6 +167,7 @@ def _client(options: ReadOptions) -> AgentClient:
         timeout_ms=timeout_ms,
         sleep=time.sleep,
         store=pinned_store(options.settings.values),
+        token=options.settings.agent_token,
     )
     pin(
         client,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
-from broker.cli.admin_client import ask
+from broker.cli.admin_client import AgentPlace, ask
 from tests.parts.servers import FrazilCluster
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Bounded(NamedTuple):
 
     def run(self, job: str) -> None:
         """Ask for a round of a job."""
-        ask(self.agent, f"/jobs/{job}/run", method="POST")
+        ask(AgentPlace(self.agent), f"/jobs/{job}/run", method="POST")
 
     def run_until(
         self,
@@ -66,7 +66,7 @@ class Bounded(NamedTuple):
 
     def partition(self, topic: str, index: int = 0) -> dict[str, int]:
         """Where the records of a partition lie."""
-        found: dict[str, Any] = ask(self.agent, f"/topics/{topic}?from={index}")
+        found: dict[str, Any] = ask(AgentPlace(self.agent), f"/topics/{topic}?from={index}")
         row: dict[str, int] = found["partitions"][0]
         return row
 

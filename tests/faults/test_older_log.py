@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from broker.cli import log_tail
-from broker.cli.admin_client import ask
+from broker.cli.admin_client import AgentPlace, ask
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
 from tests.parts.process import Child
@@ -59,9 +59,9 @@ def _ends_refused(child: Child) -> None:
 def _collect(agent: Frazil, rounds: int) -> None:
     """Have the job run so often, by whichever agent has it; each round says in the log that it ended."""
     url = f"http://127.0.0.1:{agent.http_port}"
-    begun = ask(url, "/jobs")["position"]
+    begun = ask(AgentPlace(url), "/jobs")["position"]
     for number in range(rounds):
-        ask(url, "/jobs/collect/run", method="POST")
+        ask(AgentPlace(url), "/jobs/collect/run", method="POST")
         deadline = time.monotonic() + 60
         while _ended_rounds(url, begun) <= number:
             assert time.monotonic() < deadline, agent.child.tail()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.cli.admin_client import ask
+from broker.cli.admin_client import AgentPlace, ask
 from tests.clients.bounded import Bounded, until
 from tests.parts import install
 from tests.parts.servers import EtcdServer
@@ -111,7 +111,7 @@ def take_snapshots(agent: KeptAgent, topic: str = "compacted") -> None:
     jobs = Bounded(agent.bootstrap, agent.http_port)
 
     def published() -> list[dict[str, object]]:
-        found: list[dict[str, object]] = ask(agent.admin, "/jobs")["snapshots"]
+        found: list[dict[str, object]] = ask(AgentPlace(agent.admin), "/jobs")["snapshots"]
         return found
 
     for count in (1, 2):

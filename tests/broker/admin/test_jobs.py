@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker.cli import job_tool
+from broker.cli.admin_client import AgentPlace
 from broker.cli.command_result import CommandResult, ToolError
 from broker.reports import job_report
 from coordinator.commands.entries import Entry, Open
@@ -91,7 +92,7 @@ async def on_agent(at: Running, call) -> CommandResult:
     url = f"http://127.0.0.1:{at.agent.listening()['http'][1]}"
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as pool:
-        return await loop.run_in_executor(pool, call, url)
+        return await loop.run_in_executor(pool, call, AgentPlace(url))
 
 
 @pytest.mark.real_loop
@@ -125,4 +126,4 @@ async def test_a_job_that_there_is_not_is_a_sentence() -> None:
         status, _ = await at.http("GET", "/jobs/merge/run")
         assert status == 405
     with pytest.raises(ToolError, match='no job "brew"'):
-        job_tool.run_job("http://127.0.0.1:1", "brew")
+        job_tool.run_job(AgentPlace("http://127.0.0.1:1"), "brew")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.admin import metrics
+from broker.cli.admin_client import AgentPlace
 from broker.cli.command_result import ToolError
 from broker.cli.log_tail import tail
 from broker.store import identity
@@ -215,14 +216,14 @@ async def test_log_tail_prints_what_the_agent_streams() -> None:
     async with with_records() as running:
         agent = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
         printed = await asyncio.to_thread(
-            lambda: list(tail(agent, after=0, follow=False, as_json=False))
+            lambda: list(tail(AgentPlace(agent), after=0, follow=False, as_json=False))
         )
         assert any(line.startswith("    CreateTopic name=t") for line in printed)
 
 
 def test_log_tail_without_an_agent_says_so() -> None:
     with pytest.raises(ToolError, match="is one running"):
-        list(tail("http://127.0.0.1:1", after=0, follow=False, as_json=False))
+        list(tail(AgentPlace("http://127.0.0.1:1"), after=0, follow=False, as_json=False))
 
 
 async def test_every_metric_of_the_table_is_on_the_page() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from broker.cli import topic_tool
-from broker.cli.admin_client import ask
+from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
 from broker.reports import topic_report
 from protocol import apis
@@ -34,9 +34,9 @@ async def with_topic(partitions: int = 1) -> AsyncGenerator[tuple[Running, int],
         yield running, sum([span[2] for span in plan["partitions"][0]["spans"]])
 
 
-def agent(running: Running) -> str:
+def agent(running: Running) -> AgentPlace:
     host, port = running.agent.listening()["http"]
-    return f"http://{host}:{port}"
+    return AgentPlace(f"http://{host}:{port}")
 
 
 async def test_a_topic_is_told_with_where_its_records_lie() -> None:
@@ -102,7 +102,7 @@ async def test_without_such_a_topic_the_agent_says_so() -> None:
 )
 def test_an_agent_that_cannot_be_asked_is_told_in_a_sentence(address: str, sentence: str) -> None:
     with pytest.raises(ToolError, match=sentence):
-        ask(address, "/topics/t")
+        ask(AgentPlace(address), "/topics/t")
 
 
 def row(partition: int, **fields: int) -> dict[str, int]:
