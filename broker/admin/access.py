@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
-from broker.config.settings import Settings, SettingsError, admin_token
+from broker.config.settings import Settings, token_of
 
 FOR_ALL: Final = frozenset({"/metrics", "/health/live", "/health/ready"})
 _PREFIX: Final = "Bearer "
@@ -60,16 +60,7 @@ class Access:
 
 def access_of(settings: Settings, read: Callable[[str], str]) -> Access:
     """`read` gives the text of a file. Raises SettingsError, and OSError when there is none."""
-    token = settings.http_token
-    if settings.http_token_file is not None:
-        try:
-            token = admin_token(read(settings.http_token_file))
-        except ValueError as error:
-            file = settings.http_token_file
-            reason = "it is not text" if isinstance(error, UnicodeError) else error
-            raise SettingsError([f"http.token.file: {file} has no token: {reason}"]) from error
-        if token is None:
-            raise SettingsError([f"http.token.file: {settings.http_token_file} is empty"])
+    token = token_of(settings, read)
     return Access(token, settings.http is not None and _is_loopback(settings.http.host))
 
 

@@ -175,7 +175,7 @@ def place_of(options: argparse.Namespace) -> "AgentPlace":
 
     said = os.environ.get("FRAZIL_HTTP_TOKEN", "")
     file = options.token_file or os.environ.get("FRAZIL_HTTP_TOKEN_FILE")
-    if options.token_file is not None or (file and not said):
+    if file and (options.token_file is not None or not said):
         try:
             said = Path(file).read_text(encoding="utf-8")
         except OSError as error:

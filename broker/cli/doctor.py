@@ -16,9 +16,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.cli.admin_client import ask
+from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
-from broker.config.settings import Address, Loaded, Settings, advertised, name_of
+from broker.config.settings import (
+    Address,
+    Loaded,
+    Settings,
+    SettingsError,
+    advertised,
+    name_of,
+    token_of,
+)
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
 from broker.store import truncation
@@ -181,10 +189,10 @@ async def _told(settings: Settings) -> list[Finding]:
     """What the running agent says of the store."""
     assert settings.http is not None
     try:
-        told = await asyncio.to_thread(
-            ask, f"http://{_host_of(settings.http)}:{settings.http.port}", "/objects/unnamed"
-        )
-    except ToolError as error:
+        token = token_of(settings, lambda file: Path(file).read_text(encoding="utf-8"))
+        place = AgentPlace(f"http://{_host_of(settings.http)}:{settings.http.port}", token)
+        told = await asyncio.to_thread(ask, place, "/objects/unnamed")
+    except (ToolError, SettingsError, OSError) as error:
         return [Finding("objects", bad=True, text=str(error))]
     keys = [each["key"] for each in told["examples"]]
     return [_unnamed(told["unnamed"], told["bytes"], told["orphans"], keys)]

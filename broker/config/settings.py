@@ -394,6 +394,21 @@ _ALIASES = {"store.url": "store", "log.url": "log"}
 """In TOML a name cannot be both a text and a table, so the tables spell it with `url`."""
 
 
+def token_of(settings: Settings, read: Callable[[str], str]) -> str | None:
+    """http.token, or what `http.token.file` has. Raises SettingsError, and what `read` raises."""
+    file = settings.http_token_file
+    if file is None:
+        return settings.http_token
+    try:
+        token = admin_token(read(file))
+    except ValueError as error:
+        reason = "it is not text" if isinstance(error, UnicodeError) else error
+        raise SettingsError([f"http.token.file: {file} has no token: {reason}"]) from error
+    if token is None:
+        raise SettingsError([f"http.token.file: {file} is empty"])
+    return token
+
+
 class Loaded(NamedTuple):
     settings: Settings
     warnings: tuple[str, ...]

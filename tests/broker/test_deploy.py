@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.admin import metrics
-from broker.config.settings import BY_NAME, load
+from broker.config.settings import BY_NAME, admin_token, load
 from iceberg_export.runs import metrics as loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES
 
@@ -104,3 +104,44 @@ def test_the_image_copies_every_package_of_the_distribution() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     for name in re.findall(r'"(\w+)"', packages[1]):
         assert f"COPY {name} {name}\n" in dockerfile
+
+
+def template(name: str) -> str:
+    return (CHART / "templates" / name).read_text()
+
+
+def test_kafkas_services_do_not_open_the_admin_port() -> None:
+    for service in re.split(r"^---$", template("services.yaml"), flags=re.MULTILINE):
+        if "kind: Service\n" not in service:
+            continue
+        is_admin = '  name: {{ include "frazil.name" . }}-admin\n' in service
+        assert ("httpPort" in service) == is_admin
+        assert ("service.port" in service) != is_admin
+        if is_admin:
+            assert "type: ClusterIP" in service
+
+
+def test_agents_and_exporter_have_the_token_and_use_the_admin_service() -> None:
+    mount = "{name: admin, mountPath: /etc/frazil-admin, readOnly: true}"
+    secret = 'secretName: {{ include "frazil.tokenSecret" . }}, items: [{key: token, path: token}]'
+    for name in ("statefulset.yaml", "exporter.yaml"):
+        assert mount in template(name)
+        assert secret in template(name)
+    variable = "FRAZIL_HTTP_TOKEN_FILE"
+    assert f"{{name: {variable}, value: /etc/frazil-admin/token}}" in template("statefulset.yaml")
+    assert variable.removeprefix("FRAZIL_").lower().replace("_", ".") in BY_NAME
+    exporter = template("exporter.yaml")
+    assert '"agent.token.file" = "/etc/frazil-admin/token"' in exporter
+    assert '"agent" = "http://{{ include "frazil.name" . }}-admin.' in exporter
+    assert "agent.token.file" in DEFAULTS
+
+
+def test_the_token_is_made_once_and_long_enough() -> None:
+    made = template("admin.yaml")
+    assert made.index('lookup "v1" "Secret"') < made.index("randAlphaNum 48 | b64enc")
+    assert admin_token("a" * 48) == "a" * 48
+
+
+def test_the_images_base_can_be_given_by_digest() -> None:
+    bases = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert bases == ["${BASE}", "${BASE}"]

@@ -24,3 +24,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
+
+{{/* Where the token of the agents' admin listener is, under the key "token". */}}
+{{- define "frazil.tokenSecret" -}}
+{{- .Values.admin.tokenSecret | default (printf "%s-admin" (include "frazil.name" .)) -}}
+{{- end -}}
