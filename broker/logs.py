@@ -1,8 +1,8 @@
 """Structured log lines on standard error: `key=value` text, or a JSON object per line.
 
 Modules log through `logging.getLogger(__name__)` with plain messages; `extra={...}` adds keys.
-Every line has one shape, also those of libraries, and never a line break within it, so that a
-collector can split at line ends.
+Every line has one shape, also those of libraries, and never a line break or another control
+character within it, so that a collector can split at line ends and a terminal obeys nobody.
 
 Left out: files, rotation, shipping; whoever runs the process does that.
 """
@@ -31,7 +31,7 @@ class TextFormatter(logging.Formatter):
             line += f" {key}={_quoted(str(value))}"
         if record.exc_info:
             line += f" exception={_quoted(self.formatException(record.exc_info))}"
-        return line.replace("\r", "\\r").replace("\n", "\\n")
+        return printable(line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -49,6 +49,16 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+def printable(line: str) -> str:
+    """The line with everything escaped that a terminal or a collector might obey: names of clients,
+    topics and paths come from whoever connects. JSON needs none of it: its writer leaves ASCII."""
+    if line.isprintable():
+        return line
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
+    )
 
 
 def set_up(*, level: str, form: str, stream: TextIO | None = None) -> None:

@@ -8,7 +8,7 @@ import ctypes
 import gc
 import logging
 import os
-import random
+import secrets
 import signal
 import socket
 from collections.abc import Callable, Coroutine
@@ -68,7 +68,7 @@ async def _main(
         log=log,
         now_ms=now_ms,
         boot_ms=boot_ms,
-        rng=random.Random(),  # noqa: S311 - Spreads retries and draws ids; guards nothing.
+        rng=secrets.SystemRandom(),  # Ids of members and sessions are drawn from it: nobody guesses the next.
     )
     agent = Agent(settings, parts, host_name=host_name(), software_version=software_version())
     try:

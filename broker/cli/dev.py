@@ -4,6 +4,7 @@ Its settings are ordinary ones with other defaults: a folder as object store, SQ
 this machine's addresses. Left out: running it (`broker.process`).
 """
 
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,10 @@ REGISTRY_PORT = 8081
 """Where schema registries are, by custom."""
 PUTS_PER_SECOND = 100
 """A PUT into a folder costs an fsync, not money."""
+
+
+PRIVATE = 0o077
+"""Of new files and folders: nothing for group and others."""
 
 
 class DataError(Exception):
@@ -49,7 +54,12 @@ def registry_listener(port: int) -> str:
 
 
 def prepare(data: Path) -> None:
-    """Make the data folder and see that it can be written. Raises DataError."""
+    """Make the data folder and see that it can be written. Raises DataError.
+
+    What this process makes from now on is its user's alone: records, the log, what is exported
+    beside them. A folder that is there stays as it is: somebody may have chosen so.
+    """
+    os.umask(PRIVATE)
     if data.exists() and not data.is_dir():
         raise DataError(f"{data} is not a folder (choose another with --data)")
     probe = data / ".writable"

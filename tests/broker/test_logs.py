@@ -34,3 +34,15 @@ def test_a_message_with_line_breaks_stays_on_one_line(formatter: logging.Formatt
     line = formatter.format(record("one\r\ntwo", exc_info=info))
     assert "\n" not in line
     assert "\r" not in line
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_control_characters_of_whoever_connects_are_escaped(formatter: logging.Formatter) -> None:
+    evil = "a\x1b[2Jb\x00\x9b\u2028\u202e\x7f"
+    line = formatter.format(record(f"client {evil} left", client=evil))
+    assert line.isprintable()
+    assert "client a" in line
+
+
+def test_letters_of_any_language_stay_as_they_are() -> None:
+    assert "Größe 日本" in TextFormatter().format(record("Größe 日本"))
