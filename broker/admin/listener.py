@@ -21,9 +21,9 @@ later. What reads the machine waits for a barrier first, so no answer is older t
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -31,6 +31,7 @@ from prometheus_client import CollectorRegistry
 
 from broker.admin import metrics
 from broker.admin.access import Access
+from broker.admin.shares import PinShares, Places
 from broker.config.settings import Settings
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
@@ -45,6 +46,7 @@ from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
 from coordinator.log_client import LogClient, NotDoneError
 from coordinator.machine.machine import Machine
 from coordinator.machine.plan_view import topic_plan
+from coordinator.tables.pins import PINS_MAX
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
@@ -53,8 +55,12 @@ from storage.reader import Reader
 from storage.stores.object_store import ObjectStore, StoreError
 
 PROPOSAL_SECONDS_MAX = 10.0
-LOG_READERS_MAX = 4
-"""Streams of the whole log at a time; each reads the log anew."""
+LOG_READERS_MAX = 5
+"""Streams of the whole log at a time; each reads the log anew. One address gets all but one."""
+LOG_WRITE_SECONDS_MAX = 30.0
+"""A reader that takes nothing for so long gives its place back."""
+GONE_SECONDS = 1.0
+"""How soon it is noticed that a reader of the log has gone."""
 PIN_MS_MAX = 7 * 86_400_000
 BODY_BYTES_MAX = 1024 * 1024
 """Offsets of all partitions of a topic are the longest."""
@@ -83,6 +89,9 @@ class AdminView:
     reader: Reader | None = None
     """There when the log client is."""
     registry: CollectorRegistry | None = None
+    pins: PinShares = field(default_factory=PinShares)
+    listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the whole store is listed for somebody."""
 
 
 class _RefusedError(Exception):
@@ -94,14 +103,14 @@ class _RefusedError(Exception):
 
 
 VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
-LOG_READERS: web.AppKey[asyncio.Semaphore] = web.AppKey("log_readers", asyncio.Semaphore)
+LOG_READERS: web.AppKey[Places] = web.AppKey("log_readers", Places)
 
 
 def make_app(view: AdminView) -> web.Application:
     """The application; the composition root opens its socket."""
     app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
     app[VIEW] = view
-    app[LOG_READERS] = asyncio.Semaphore(LOG_READERS_MAX)
+    app[LOG_READERS] = Places(LOG_READERS_MAX)
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/health/live", _live)
     app.router.add_get("/health/ready", _ready)
@@ -171,21 +180,54 @@ async def _log(request: web.Request) -> web.StreamResponse:
     readers = request.app[LOG_READERS]
     after = Position(_number(request, "after", POSITION_ZERO))
     follow = request.query.get("follow", "0") not in ("", "0", "false")
-    if readers.locked():
-        raise _RefusedError(503, f"{LOG_READERS_MAX} others are reading the log already")
-    async with readers:
+    address = _address(request)
+    if not readers.take(address):
+        raise _RefusedError(503, "enough others, or you yourself, are reading the log already")
+    try:
         head = await view.log.head()
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         if follow or after < head:
-            await _stream(view.log, response, after=after, end=None if follow else head)
+            write = within(response.write, LOG_WRITE_SECONDS_MAX)
+            stream = _stream(view.log, write, after=after, end=None if follow else head)
+            await while_wanted(stream, lambda: request.transport is not None)
         await response.write_eof()
         return response
+    except TimeoutError as error:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("a reader of the log took nothing") from error
+    finally:
+        readers.give(address)
 
 
-async def _stream(
-    log: MetadataLog, response: web.StreamResponse, *, after: Position, end: Position | None
-) -> None:
+def _address(request: web.Request) -> str:
+    return request.remote or "unknown"
+
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+def within(write: Write, seconds: float) -> Write:
+    """Raises TimeoutError when what is written is not taken in time."""
+
+    async def bounded(data: bytes) -> None:
+        async with asyncio.timeout(seconds):
+            await write(data)
+
+    return bounded
+
+
+async def while_wanted(work: Coroutine[Any, Any, None], wanted: Callable[[], bool]) -> None:
+    """Do the work as long as somebody wants it: who follows the log may leave while it is quiet."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        while not (await asyncio.wait([task], timeout=GONE_SECONDS))[0]:
+            if not wanted():
+                task.cancel()
+
+
+async def _stream(log: MetadataLog, write: Write, *, after: Position, end: Position | None) -> None:
     """Write entries until the one at `end`, or for ever; a broken tail ends the answer.
 
     The beginning is that of what was not cut.
@@ -201,23 +243,28 @@ async def _stream(
                         )
                     except CodecError as error:
                         line = {"position": logged.position, "error": str(error)}
-                    await response.write(json.dumps(line).encode() + b"\n")
+                    await write(json.dumps(line).encode() + b"\n")
                     place = logged.position
+                    await asyncio.sleep(0)  # A big batch of entries is not all there is to do.
                     if end is not None and place >= end:
                         return
     except LogCutError as error:
         if place != POSITION_ZERO:
-            await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+            await write(json.dumps({"error": str(error)}).encode() + b"\n")
         elif end is None or error.cut < end:
-            await _stream(log, response, after=error.cut, end=end)
+            await _stream(log, write, after=error.cut, end=end)
     except LogError as error:
-        await response.write(json.dumps({"error": str(error)}).encode() + b"\n")
+        await write(json.dumps({"error": str(error)}).encode() + b"\n")
 
 
 async def _unnamed(request: web.Request) -> web.StreamResponse:
     machine = (await _current(request)).machine
+    listing = request.app[VIEW].listing
+    if listing.locked():
+        raise _RefusedError(503, "the whole store is being listed for somebody else; ask again")
     try:
-        found = await unnamed_objects.count(request.app[VIEW].store, machine)
+        async with listing:
+            found = await unnamed_objects.count(request.app[VIEW].store, machine)
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     return _json(found.view())
@@ -368,6 +415,11 @@ async def _progress(request: web.Request) -> web.StreamResponse:
         raise _RefusedError(404, said)
     if not machine.incarnations.all_support(TABLES_LEVEL):
         raise _RefusedError(503, "an agent of an older release is live; say it again later")
+    for number, offset in progress.offsets.items():
+        partition = machine.partitions.get(topic.topic_id, number)
+        if partition is not None and offset > partition.last_stable:
+            said = f"partition {number} is stable up to {partition.last_stable}, not {offset}"
+            raise _RefusedError(409, said)
     for command in reports(topic.topic_id, progress.offsets):
         await _propose(request, command)
     return _json({"topic": topic.name, "partitions": len(progress.offsets)})
@@ -384,9 +436,19 @@ async def _pin(request: web.Request) -> web.StreamResponse:
     whole = isinstance(lifetime_ms, int) and not isinstance(lifetime_ms, bool)
     if not whole or not 0 < lifetime_ms <= PIN_MS_MAX:
         raise _RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")
+    machine, address, shares = (
+        _log_client(request).machine,
+        _address(request),
+        request.app[VIEW].pins,
+    )
+    living = {row.name for row in machine.pins.alive(machine.time_ms)}
+    objection = shares.objection(name, address, living, most=PINS_MAX)
+    if objection is not None:
+        raise _RefusedError(429, objection)
     outcome = await _propose(request, Pin(name, lifetime_ms))
     if not isinstance(outcome, Pinned):
         raise _RefusedError(503, f"the pin was not set: {outcome}")
+    shares.note(name, address)
     # What was in the log before the pin must be in the plan that is asked for next.
     await _current(request)
     return _json({"position": outcome.position, "expires_ms": outcome.expires_ms})

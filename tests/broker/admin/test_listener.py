@@ -14,6 +14,7 @@ from broker.cli.command_result import ToolError
 from broker.cli.log_tail import tail
 from broker.store import identity
 from coordinator.log.metadata_log import Session
+from coordinator.tables.partition import Partition
 from tests.broker.agents import serving
 from tests.broker.fetch import jobs_by_hand
 from tests.kit.sockets import Place, Running
@@ -96,6 +97,15 @@ async def test_progress_that_cannot_be_is_refused(said: dict, status: int) -> No
         assert body["error"]
         _, plan = await running.http("GET", "/export/plan?topic=t")
         assert plan["exported"] == {}
+
+
+async def test_progress_into_what_is_not_stable_is_refused(monkeypatch) -> None:
+    async with with_records() as running:
+        monkeypatch.setattr(Partition, "last_stable", property(lambda _self: 2))
+        _, plan = await running.http("GET", "/export/plan?topic=t")
+        for offset, status in ((3, 409), (2, 200)):
+            said = {"topic": "t", "topic_id": plan["topic_id"], "offsets": {"0": offset}}
+            assert (await running.http("POST", "/export/progress", json=said))[0] == status
 
 
 async def test_one_request_plans_all_partitions_each_from_an_offset_of_its_own() -> None:
