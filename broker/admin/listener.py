@@ -10,7 +10,8 @@
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids, what is set for their tables, how far these are
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
-    POST   /export/progress          {"topic", "topic_id", "offsets"}: a table has all before these
+    POST   /export/progress          {"topic", "topic_id", "offsets", "table", "snapshot_id"}: that
+                                     snapshot of the table has all before these
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
     DELETE /export/pin/{name}
 
@@ -35,7 +36,7 @@ from broker.admin.shares import PinShares, Places
 from broker.config.settings import Settings
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
-from broker.reports.export_report import export_view, parse_progress, reports
+from broker.reports.export_report import TableSource, export_view, parse_progress, reports
 from broker.reports.log_lines import describe
 from broker.reports.topic_report import topic_view
 from coordinator.commands.codec import CodecError, decode_entry
@@ -90,6 +91,8 @@ class AdminView:
     """There when the log client is."""
     registry: CollectorRegistry | None = None
     pins: PinShares = field(default_factory=PinShares)
+    sources: dict[TopicId, TableSource] = field(default_factory=dict)
+    """From what this agent was told last how far tables are."""
     listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the whole store is listed for somebody."""
 
@@ -273,7 +276,9 @@ async def _unnamed(request: web.Request) -> web.StreamResponse:
 async def _topic(request: web.Request) -> web.StreamResponse:
     name, first = request.match_info["name"], _number(request, "from", 0)
     machine, topic = await _topic_named(request, name)
-    return _json(topic_view(machine, topic, first=first))
+    source = request.app[VIEW].sources.get(topic.topic_id)
+    told = {"exported_from": None if source is None else source._asdict()}
+    return _json(topic_view(machine, topic, first=first) | told)
 
 
 async def _topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]:
@@ -286,12 +291,13 @@ async def _topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]
 
 async def _topics(request: web.Request) -> web.StreamResponse:
     log_client = await _current(request)
+    sources = request.app[VIEW].sources
     topics = [
         {
             "name": topic.name,
             "topic_id": topic.topic_id.hex(),
             "partitions": topic.partition_count,
-            **export_view(log_client.machine, topic),
+            **export_view(log_client.machine, topic, sources.get(topic.topic_id)),
         }
         for topic in log_client.machine.topics
     ]
@@ -350,7 +356,8 @@ async def _answer_plan(
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
-    return _json(plan | found | export_view(machine, topic))
+    source = request.app[VIEW].sources.get(topic.topic_id)
+    return _json(plan | found | export_view(machine, topic, source))
 
 
 async def _plan_with_pages(
@@ -422,7 +429,15 @@ async def _progress(request: web.Request) -> web.StreamResponse:
             raise _RefusedError(409, said)
     for command in reports(topic.topic_id, progress.offsets):
         await _propose(request, command)
-    return _json({"topic": topic.name, "partitions": len(progress.offsets)})
+    sources = request.app[VIEW].sources
+    for gone in [each for each in sources if machine.topics.by_id(each) is None]:
+        del sources[gone]
+    answer: dict[str, Any] = {"topic": topic.name, "partitions": len(progress.offsets)}
+    if progress.source is None:
+        sources.pop(topic.topic_id, None)
+        return _json(answer | {"note": "an exporter of this release names table and snapshot_id"})
+    sources[topic.topic_id] = progress.source
+    return _json(answer)
 
 
 async def _pin(request: web.Request) -> web.StreamResponse:

@@ -5,7 +5,7 @@ Left out: the plan itself (`coordinator.machine.plan_view`), and asking for it (
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.config import table_configs
 from coordinator.commands.encoding import U31, U63
@@ -13,6 +13,16 @@ from coordinator.commands.table_commands import EXPORT_ENDS_MAX, ExportEnd, Repo
 from coordinator.machine.machine import Machine
 from coordinator.tables.topics import Topic
 from protocol.types import TopicId
+
+TABLE_NAME_MAX: Final = 512
+"""Characters."""
+
+
+class TableSource(NamedTuple):
+    """What an exporter read its offsets from."""
+
+    table: str
+    snapshot_id: int
 
 
 class Progress(NamedTuple):
@@ -22,15 +32,19 @@ class Progress(NamedTuple):
     topic_id: str
     """In hex. A topic that was made again under its name is another one."""
     offsets: Mapping[int, int]
+    source: TableSource | None = None
+    """None: an exporter of the release before does not say."""
 
 
-def export_view(machine: Machine, topic: Topic) -> dict[str, Any]:
-    """What is set for the topic's table, and how far it is, as an exporter said last."""
+def export_view(machine: Machine, topic: Topic, source: TableSource | None) -> dict[str, Any]:
+    """What is set for the topic's table, and how far it is, as an exporter said last; `source`: from
+    what, if it was said to this agent."""
     row = machine.exports.get(topic.topic_id)
     return {
         "configs": table_configs.in_force(topic.configs),
         "exported": {} if row is None else {str(each): at for each, at in row.offsets.items()},
         "exported_ms": None if row is None else row.reported_ms,
+        "exported_from": None if source is None else source._asdict(),
     }
 
 
@@ -39,14 +53,29 @@ def parse_progress(text: str) -> Progress:
     try:
         body = json.loads(text)
         offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
-        progress = Progress(str(body["topic"]), str(body["topic_id"]), offsets)
-    except (AttributeError, ValueError, TypeError, LookupError) as error:
-        said = 'send {"topic": name, "topic_id": hex, "offsets": {partition: offset}}'
+        progress = Progress(str(body["topic"]), str(body["topic_id"]), offsets, _source(body))
+    except (AttributeError, ArithmeticError, ValueError, TypeError, LookupError) as error:
+        said = (
+            'send {"topic": name, "topic_id": hex, "offsets": {partition: offset},'
+            ' "table": name, "snapshot_id": number}'
+        )
         raise ValueError(said) from error
     numbers = [*offsets, *offsets.values()]
     if not numbers or min(numbers) < 0 or max(offsets) > U31 or max(numbers) > U63:
         raise ValueError("say offsets of partitions, none of them negative")
     return progress
+
+
+def _source(body: Mapping[str, Any]) -> TableSource | None:
+    """Raises ValueError when one half is missing, or makes no sense."""
+    table, snapshot_id = body.get("table"), body.get("snapshot_id")
+    if table is None and snapshot_id is None:
+        return None
+    if not isinstance(table, str) or not 0 < len(table) <= TABLE_NAME_MAX:
+        raise ValueError("no name of a table")
+    if not isinstance(snapshot_id, int) or abs(snapshot_id) > U63:
+        raise ValueError("no id of a snapshot")
+    return TableSource(table, snapshot_id)
 
 
 def reports(topic_id: TopicId, offsets: Mapping[int, int]) -> list[ReportExport]:

@@ -83,6 +83,8 @@ def lines(view: Mapping[str, Any]) -> list[str]:
     if age_ms is not None:
         said.append(_export(partitions, age_ms))
         columns = {**_COLUMNS, _EXPORTED: "exported"}
+    if source := view.get("exported_from"):
+        said.append(f"export: said of table {source['table']}, snapshot {source['snapshot_id']}")
     said.append("")
     return said + table(tuple(columns), _rows(partitions, columns.values()))
 

@@ -10,6 +10,7 @@ from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
 from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
 from iceberg_export.runs.session import Session, matching_topics
+from iceberg_export.runs.status import table_source
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.units import parse_duration_ms
 from iceberg_export.upkeep.compact import compact
@@ -67,7 +68,8 @@ def _reset(arguments: argparse.Namespace) -> int:
             raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
         report = reset_offsets(job, topic, to)
         try:
-            session.client.report_progress(topic, report.offsets)
+            source = table_source(job, topic, report.offsets)
+            session.client.report_progress(topic, report.offsets, source)
         except AgentError as error:
             session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
         session.progress.clear()

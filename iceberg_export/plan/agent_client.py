@@ -59,6 +59,13 @@ class Topics(NamedTuple):
     topics: tuple[Topic, ...]
 
 
+class TableSource(NamedTuple):
+    """A snapshot of a table."""
+
+    table: str
+    snapshot_id: int
+
+
 class AgentClient:
     """Sends requests to whichever agent answers. `sleep` waits seconds between rounds."""
 
@@ -213,13 +220,19 @@ class AgentClient:
         """Ends a pin."""
         self._call("DELETE", f"/export/pin/{quote(name, safe='')}")
 
-    def report_progress(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """Reports how far the topic's table is: agents hold back retention by it, and alarm."""
-        body = {
+    def report_progress(
+        self, topic: Topic, offsets: Mapping[int, int], source: TableSource | None
+    ) -> None:
+        """Reports how far the topic's table is: agents hold back retention by it, and alarm.
+
+        `source`: what the offsets were read from; None when that cannot be told now."""
+        body: dict[str, Any] = {
             "topic": topic.name,
             "topic_id": topic.topic_id,
             "offsets": {str(partition): offset for partition, offset in offsets.items()},
         }
+        if source is not None:
+            body |= source._asdict()
         self._call("POST", "/export/progress", body)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:

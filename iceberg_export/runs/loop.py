@@ -28,7 +28,7 @@ from iceberg_export.runs.due import (
 from iceberg_export.runs.job import Committed, ExportReport, Job, export_topic, table_identifier
 from iceberg_export.runs.metrics import LoopMetrics, TopicMetrics
 from iceberg_export.runs.session import Session, matching_topics
-from iceberg_export.runs.status import table_offsets, topic_status
+from iceberg_export.runs.status import table_offsets, table_source, topic_status
 from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
 
@@ -299,7 +299,8 @@ class Runner:
         if _without_zeros(known) == _without_zeros(offsets):
             return
         try:
-            self.session.client.report_progress(topic, offsets)
+            source = table_source(self.session.job(self._cluster_id), topic, offsets)
+            self.session.client.report_progress(topic, offsets, source)
         except AgentError as error:
             if not self._reports_refused:
                 self.session.progress.say(f"the agents do not hear how far tables are: {error}")

@@ -2,13 +2,13 @@
 loop that decides what is due. Needs an agent, the catalog, and no Spark."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
 
 from iceberg_export.errors import AgentError, ExportError
-from iceberg_export.plan.agent_client import Topic
+from iceberg_export.plan.agent_client import TableSource, Topic
 from iceberg_export.plan.splits import PartitionPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
 from iceberg_export.runs.job import Job, table_identifier
@@ -122,6 +122,21 @@ def table_offsets(job: Job, identifier: Identifier) -> dict[int, int]:
     """Returns the offsets in the table's state. Raises ExportError."""
     state = state_of(find_table(job.catalog, identifier))
     return dict(state.offsets) if state else {}
+
+
+def table_source(job: Job, topic: Topic, offsets: Mapping[int, int]) -> TableSource | None:
+    """Returns the snapshot that has these offsets. None when the table has moved on, or cannot be
+    read: what is reported of it then names none."""
+    try:
+        identifier = table_identifier(job, topic)
+        table = find_table(job.catalog, identifier)
+        state = state_of(table)
+    except ExportError:
+        return None
+    head = table.metadata.snapshot_by_name("main") if table is not None else None
+    if head is None or state is None or dict(state.offsets) != dict(offsets):
+        return None
+    return TableSource(".".join(identifier), head.snapshot_id)
 
 
 def _partition(part: PartitionPlan, state: State | None) -> PartitionStatus:

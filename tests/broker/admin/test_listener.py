@@ -99,6 +99,24 @@ async def test_progress_that_cannot_be_is_refused(said: dict, status: int) -> No
         assert plan["exported"] == {}
 
 
+async def test_progress_names_the_tables_snapshot_for_operators_to_see() -> None:
+    async with with_records() as running:
+        _, plan = await running.http("GET", "/export/plan?topic=t")
+        said = {"topic": "t", "topic_id": plan["topic_id"], "offsets": {"0": 1}}
+        source = {"table": "frazil.t", "snapshot_id": 1 << 62}
+        _, answer = await running.http("POST", "/export/progress", json=said | source)
+        assert "note" not in answer
+        for path in ("/export/plan?topic=t", "/topics/t"):
+            assert (await running.http("GET", path))[1]["exported_from"] == source
+        # An exporter of the release before does not say.
+        _, answer = await running.http("POST", "/export/progress", json=said)
+        assert "snapshot_id" in answer["note"]
+        _, plan = await running.http("GET", "/export/plan?topic=t")
+        assert (plan["exported"], plan["exported_from"]) == ({"0": 1}, None)
+        for half in ({"table": "frazil.t"}, {"snapshot_id": 1}, {"table": "", "snapshot_id": 1}):
+            assert (await running.http("POST", "/export/progress", json=said | half))[0] == 400
+
+
 async def test_progress_into_what_is_not_stable_is_refused(monkeypatch) -> None:
     async with with_records() as running:
         monkeypatch.setattr(Partition, "last_stable", property(lambda _self: 2))
