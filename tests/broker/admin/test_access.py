@@ -13,6 +13,8 @@ from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.arguments import add_agent, place_of
 from broker.cli.command_result import ToolError
 from broker.config.settings import SettingsError
+from iceberg_export.errors import AgentError as RefusedError
+from iceberg_export.plan.agent_client import AgentClient
 from tests.broker.agents import serving
 from tests.kit.sockets import settings_of
 
@@ -149,3 +151,18 @@ def test_tools_take_the_token_from_a_file_or_the_environment(
     if not flags:
         monkeypatch.setenv(how, TOKEN if how.endswith("TOKEN") else str(file))
     assert place_of(parser.parse_args(flags)) == AgentPlace("http://127.0.0.1:9094", TOKEN)
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize("token", [TOKEN, None])
+async def test_the_exporter_is_heard_with_the_token_alone(token: str | None) -> None:
+    async with serving(None, f"http.token={TOKEN}") as running:
+        url = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
+        client = AgentClient(
+            [url], timeout_ms=5_000, sleep=lambda _seconds: None, token=lambda: token
+        )
+        if token is None:
+            with pytest.raises(RefusedError, match=r"agent\.token"):
+                await asyncio.to_thread(client.topics)
+        else:
+            assert (await asyncio.to_thread(client.topics)).topics == ()

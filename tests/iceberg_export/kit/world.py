@@ -72,6 +72,8 @@ class World:
         self.configs: dict[str, dict[str, str]] = {}
         """By topic: its `frazil.iceberg.*`, without the prefix."""
         self.exported: dict[str, dict[str, int]] = {}
+        self.exported_from: dict[str, tuple[str | None, int | None]] = {}
+        """Table and snapshot, by topic."""
         """By topic: the offsets last reported."""
         self.chunk_number = 0
         self.position = (1 << 48) + 99
@@ -247,6 +249,7 @@ class World:
             return 200, self.plan(query["topic"], only, int(query.get("from", 0)))
         if url.path == "/export/progress" and method == "POST":
             self.exported[body["topic"]] = body["offsets"]
+            self.exported_from[body["topic"]] = (body.get("table"), body.get("snapshot_id"))
             return 200, {}
         if url.path == "/export/pin" and method == "POST":
             self.pins[body["name"]] = body["lifetime_ms"]

@@ -317,6 +317,13 @@ def test_agents_hear_of_a_table_that_went_back_before_it_is_filled_again(world, 
     assert world.exported == {"orders": {"0": 7}}
 
 
+def test_agents_hear_which_snapshot_of_which_table_they_are_told_of(world, loop):
+    loop.once()
+    table = find_table(loop.session.catalog, ("frazil", "orders"))
+    head = table.current_snapshot().snapshot_id
+    assert world.exported_from == {"orders": ("frazil.orders", head)}
+
+
 def test_agents_hear_of_a_table_that_went_back_and_waits_to_be_due(world, loop):
     world.configs["orders"] = {"max.lag.ms": str(HOUR_MS)}
     run_for(loop, 1)
