@@ -446,8 +446,8 @@ async def _pin(request: web.Request) -> web.StreamResponse:
         name, lifetime_ms = body["name"], body["lifetime_ms"]
     except (ValueError, TypeError, LookupError) as error:
         raise _RefusedError(400, 'send {"name": text, "lifetime_ms": number}') from error
-    if not isinstance(name, str) or not 0 < len(name) <= 100:
-        raise _RefusedError(400, "name: 1 to 100 characters")
+    if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
+        raise _RefusedError(400, "name: 1 to 100 printable characters")
     whole = isinstance(lifetime_ms, int) and not isinstance(lifetime_ms, bool)
     if not whole or not 0 < lifetime_ms <= PIN_MS_MAX:
         raise _RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")

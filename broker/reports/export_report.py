@@ -71,7 +71,8 @@ def _source(body: Mapping[str, Any]) -> TableSource | None:
     table, snapshot_id = body.get("table"), body.get("snapshot_id")
     if table is None and snapshot_id is None:
         return None
-    if not isinstance(table, str) or not 0 < len(table) <= TABLE_NAME_MAX:
+    named = isinstance(table, str) and 0 < len(table) <= TABLE_NAME_MAX and table.isprintable()
+    if not isinstance(table, str) or not named:
         raise ValueError("no name of a table")
     if not isinstance(snapshot_id, int) or abs(snapshot_id) > U63:
         raise ValueError("no id of a snapshot")

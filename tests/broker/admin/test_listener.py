@@ -215,7 +215,14 @@ async def test_a_pin_gives_its_position_and_keeps_it_when_renewed() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["", "[]", "{}", '{"name": "", "lifetime_ms": 1}', '{"name": "a", "lifetime_ms": true}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"name": "", "lifetime_ms": 1}',
+        '{"name": "\\ud800", "lifetime_ms": 1}',
+        '{"name": "a", "lifetime_ms": true}',
+    ],
 )
 async def test_a_pin_that_makes_no_sense_is_refused(body: str) -> None:
     async with serving() as running:
