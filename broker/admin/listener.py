@@ -223,11 +223,14 @@ def within(write: Write, seconds: float) -> Write:
 
 async def while_wanted(work: Coroutine[Any, Any, None], wanted: Callable[[], bool]) -> None:
     """Do the work as long as somebody wants it: who follows the log may leave while it is quiet."""
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(work)
-        while not (await asyncio.wait([task], timeout=GONE_SECONDS))[0]:
-            if not wanted():
-                task.cancel()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(work)
+            while not (await asyncio.wait([task], timeout=GONE_SECONDS))[0]:
+                if not wanted():
+                    task.cancel()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
 
 
 async def _stream(log: MetadataLog, write: Write, *, after: Position, end: Position | None) -> None:

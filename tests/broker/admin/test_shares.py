@@ -71,6 +71,15 @@ async def test_what_is_written_for_somebody_who_has_gone_ends() -> None:
     assert ended.is_set()
 
 
+async def test_what_goes_wrong_with_the_writing_is_told_as_it_is() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(3)
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await while_wanted(slow(), lambda: True)
+
+
 @pytest.mark.real_loop
 async def test_the_store_is_listed_for_one_at_a_time() -> None:
     async with serving() as running:
