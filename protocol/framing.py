@@ -2,9 +2,10 @@
 
 A frame is a length (int32) and that many bytes. `FrameSplitter` cuts the stream; whatever way the
 bytes arrive in, the same frames come out. The bytes handed to `receive` are only borrowed: what
-outlives the call is copied. Of a big frame only what has arrived is copied; the rest goes straight
-into its own buffer (`wanted`, `received`), which grows with arrival: a peer that announces
-100 MB and sends nothing costs 64 KiB.
+outlives the call is copied. A big frame whose first 64 KiB have arrived is received straight into
+its own buffer (`wanted`, `received`). Buffers grow with arrival: a peer that announces 100 MB and
+sends nothing costs nothing, and memory stays within 1 KiB and four times what has arrived; from
+64 KiB on within 1152 KiB or four times.
 
 Leaves out: sockets, answers in order, what a request means.
 """
@@ -21,16 +22,16 @@ FRAME_BYTES_MIN: Final = 8
 """API key, version, correlation id: no request is shorter."""
 FRAME_BYTES_MAX_DEFAULT: Final = 104_857_600
 """Kafka's socket.request.max.bytes."""
-IN_PLACE_BYTES_MIN: Final = 16 * 1024
-"""Frames longer than this are received into their own buffer."""
+IN_PLACE_BYTES_MIN: Final = 64 * 1024
+"""Of a frame so much has arrived before the rest is received into its own buffer."""
 
-_FIRST_BYTES: Final = 64 * 1024
+_FIRST_BYTES: Final = 1024
 _SECOND_BYTES: Final = 1_152 * 1024
 """Room for a request with one full batch of the default max.message.bytes (1048588)."""
 _GROWTH: Final = 4
 _LENGTH_BYTES: Final = 4
 
-assert IN_PLACE_BYTES_MIN < _FIRST_BYTES < _SECOND_BYTES
+assert _FIRST_BYTES < IN_PLACE_BYTES_MIN < _SECOND_BYTES
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hhi")
@@ -44,13 +45,16 @@ class FrameSplitter:
     is raised by the call that has none to return, else by the next one (see `error`).
     """
 
-    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_head", "_length", "error")
+    __slots__ = ("_buffer", "_filled", "_head", "_length", "error", "frame_bytes_max", "in_place")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT) -> None:
         assert frame_bytes_max >= FRAME_BYTES_MIN
         self.error: ProtocolError | None = None
         """Set once the stream is spoilt; whoever handled the frames returned looks here."""
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """Of the frames to come; may be changed between calls."""
+        self.in_place = False
+        """The next bytes go into the frame's own buffer: `received` is to be told of them."""
         self._head = b""
         """The first 0 to 3 bytes of a length."""
         self._length = -1
@@ -62,6 +66,11 @@ class FrameSplitter:
     def buffered_bytes(self) -> int:
         """Memory held for the frame under way."""
         return len(self._buffer)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What the frame under way lacks; 0 between frames."""
+        return self._length - self._filled if self._length >= 0 else 0
 
     def receive(self, data: Buffer) -> list[memoryview | bytes]:
         """Take the next bytes of the stream; returns the bodies of the frames they complete.
@@ -103,22 +112,24 @@ class FrameSplitter:
             self._head = bytes(view[at:])
         return frames
 
-    def wanted(self) -> memoryview | None:
-        """Where to receive the next bytes to: the room left for a big frame under way.
+    def wanted(self, scratch: memoryview) -> memoryview:
+        """Where to receive the next bytes to.
 
-        None between frames, within small ones, and when the stream is spoilt; then the caller
-        receives wherever it likes and passes the bytes to `receive`. The view must be dropped
-        before `wanted` is called again, and `received` must be told how much was filled.
+        `in_place`: the room left for the big frame under way; `received` must be told how much of
+        it was filled, and the view dropped before this is called again. Else a part of `scratch`,
+        or all of it, whose bytes go to `receive`: no more than what is copied anyway of a big frame.
         """
-        if self._length <= IN_PLACE_BYTES_MIN:
-            return None
-        if self._filled == len(self._buffer):
-            self._grow()
-        return memoryview(self._buffer)[self._filled :]
+        if self.in_place:
+            if self._filled == len(self._buffer):
+                self._grow(self._filled + 1)
+            return memoryview(self._buffer)[self._filled :]
+        if self._length > IN_PLACE_BYTES_MIN:
+            return scratch[: IN_PLACE_BYTES_MIN - self._filled]
+        return scratch
 
     def received(self, count: int) -> list[memoryview | bytes]:
         """`count` bytes were put at the start of the view that `wanted` gave; as `receive`."""
-        assert self._length > IN_PLACE_BYTES_MIN
+        assert self.in_place
         assert 0 <= count <= len(self._buffer) - self._filled
         self._filled += count
         if self._filled < self._length:
@@ -127,10 +138,10 @@ class FrameSplitter:
 
     def _checked(self, length: int, frames: list[memoryview | bytes]) -> int:
         """The length when it is sound, else -1 with `error` set, or raised if nothing is lost."""
-        if FRAME_BYTES_MIN <= length <= self._frame_bytes_max:
+        if FRAME_BYTES_MIN <= length <= self.frame_bytes_max:
             return length
         self.error = ProtocolError(
-            f"a frame of {length} bytes; at least {FRAME_BYTES_MIN}, at most {self._frame_bytes_max}"
+            f"a frame of {length} bytes; at least {FRAME_BYTES_MIN}, at most {self.frame_bytes_max}"
         )
         if not frames:
             raise self.error
@@ -139,17 +150,19 @@ class FrameSplitter:
     def _begin_frame(self, length: int) -> None:
         self._length = length
         self._filled = 0
-        self._buffer = bytearray(min(length, _FIRST_BYTES))
 
     def _continue_frame(self, view: memoryview, frames: list[memoryview | bytes]) -> int:
         """Move bytes into the frame under way; returns how many it took."""
         count = min(len(view), self._length - self._filled)
-        while len(self._buffer) - self._filled < count:
-            self._grow()
-        self._buffer[self._filled : self._filled + count] = view[:count]
-        self._filled += count
-        if self._filled == self._length:
+        filled = self._filled + count
+        if filled > len(self._buffer):
+            self._grow(filled)
+        self._buffer[self._filled : filled] = view[:count]
+        self._filled = filled
+        if filled == self._length:
             frames.append(self._finish_frame())
+        elif filled >= IN_PLACE_BYTES_MIN:
+            self.in_place = True
         return count
 
     def _finish_frame(self) -> memoryview | bytes:
@@ -158,16 +171,20 @@ class FrameSplitter:
         self._buffer = bytearray()
         self._length = -1
         self._filled = 0
+        self.in_place = False
         return memoryview(buffer).toreadonly()
 
-    def _grow(self) -> None:
+    def _grow(self, needed: int) -> None:
         """A larger buffer; never resized in place, since views of it may be about.
 
-        Memory stays within four times what has arrived (but for the second step, made so that
-        frames of the usual greatest size move only 64 KiB).
+        Up to 64 KiB four times what has arrived; then a step made so that frames of the usual
+        greatest size move only 64 KiB; then four times again.
         """
-        assert len(self._buffer) < self._length
-        size = max(_SECOND_BYTES, len(self._buffer) * _GROWTH)
+        assert len(self._buffer) < needed <= self._length
+        if needed < IN_PLACE_BYTES_MIN:
+            size = min(max(_FIRST_BYTES, needed * _GROWTH), IN_PLACE_BYTES_MIN)
+        else:
+            size = max(_SECOND_BYTES, len(self._buffer) * _GROWTH, needed)
         buffer = bytearray(min(self._length, size))
         buffer[: self._filled] = memoryview(self._buffer)[: self._filled]
         self._buffer = buffer

@@ -14,7 +14,7 @@ What holds:
 * Each call knows the position applied when its first byte was read, and whether it was read in
   reply to a challenge (`broker.calls.challenges`).
 
-Bytes arrive in the server's one scratch buffer, or in place when a frame is big. No task per hot
+Bytes arrive in the server's one scratch buffer, or in place when much of a big frame is there. No task per hot
 request. Left out: what requests mean (`broker.edge.dispatch`), all connections together
 (`broker.edge.server`).
 """
@@ -89,7 +89,6 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_clock",
         "_ending",
         "_exclusive",
-        "_in_place",
         "_limits",
         "_pending",
         "_read",
@@ -145,7 +144,6 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._read = 0
         """Bytes read in all."""
         self._room = 0
-        self._in_place = False
         self._reading = True
         self._writing = True
         self._ending = ""
@@ -173,10 +171,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._splitter.wanted()
-        self._in_place = room is not None
-        if room is None:
-            room = self._server.scratch
+        room = self._splitter.wanted(self._server.scratch)
         self._room = len(room)
         return room
 
@@ -189,7 +184,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         server.watch.observe(now_ms)
         continued = self._unframed > 0
         try:
-            if self._in_place:
+            if self._splitter.in_place:
                 frames = self._splitter.received(nbytes)
             else:
                 frames = self._splitter.receive(server.scratch[:nbytes])

@@ -25,22 +25,21 @@ def body(length: int, seed: int = 0) -> bytes:
 
 def feed(splitter: FrameSplitter, stream: bytes, sizes: list[int], *, in_place: bool):
     """Frames and whether the stream was refused, with the stream cut by `sizes` (cyclic)."""
+    scratch = memoryview(bytearray(100_000))
     frames = []
     at = turn = 0
     try:
         while at < len(stream):
             size = max(1, sizes[turn % len(sizes)])
             turn += 1
-            view = splitter.wanted() if in_place else None
-            if view is not None:
-                piece = stream[at : at + min(size, len(view))]
-                view[: len(piece)] = piece
+            view = splitter.wanted(scratch) if in_place else scratch
+            piece = stream[at : at + min(size, len(view))]
+            view[: len(piece)] = piece
+            if in_place and splitter.in_place:
                 view.release()
                 frames += splitter.received(len(piece))
             else:
-                scratch = bytearray(stream[at : at + size])
-                piece = bytes(scratch)
-                frames += splitter.receive(memoryview(scratch))
+                frames += splitter.receive(view[: len(piece)])
                 scratch[:] = bytes(len(scratch))  # The scratch buffer is only borrowed.
             at += len(piece)
             if splitter.error is not None:
@@ -105,18 +104,34 @@ def test_a_length_of_two_gigabytes_allocates_nothing():
     assert peak < 10_000
 
 
-def test_a_lying_length_costs_no_more_than_the_first_buffer():
+SCRATCH = memoryview(bytearray(1 << 20))
+
+
+@pytest.mark.parametrize("length", [16_000, 20_000, 100_000_000])
+def test_a_length_of_which_nothing_comes_costs_nothing(length):
     splitter = FrameSplitter()
-    splitter.receive(struct.pack(">i", 100_000_000) + b"x")
-    assert splitter.buffered_bytes == 64 * 1024
+    splitter.receive(struct.pack(">i", length))
+    assert len(splitter.wanted(SCRATCH)) > 0
+    assert splitter.buffered_bytes == 0
+    splitter.receive(b"x")
+    assert splitter.buffered_bytes <= 1024
+
+
+def test_a_frame_that_drips_takes_a_small_multiple_of_what_has_arrived():
+    splitter = FrameSplitter()
+    splitter.receive(struct.pack(">i", 100_000_000))
+    for arrived in range(1, 64 * 1024):
+        splitter.receive(b"x")
+        assert splitter.buffered_bytes <= 1024 + 4 * arrived
 
 
 def test_memory_stays_within_a_multiple_of_what_arrived():
     splitter = FrameSplitter()
     splitter.receive(struct.pack(">i", 100_000_000))
-    arrived = 0
+    splitter.receive(bytes(64 * 1024))
+    arrived = 64 * 1024
     while arrived < 20_000_000:
-        view = splitter.wanted()
+        view = splitter.wanted(SCRATCH)
         count = len(view)
         view.release()
         splitter.received(count)
@@ -124,40 +139,58 @@ def test_memory_stays_within_a_multiple_of_what_arrived():
         assert splitter.buffered_bytes <= max(1_152 * 1024, 4 * arrived)
 
 
+def test_a_big_frame_that_comes_in_large_reads_is_copied_no_more_than_once():
+    """What came first is copied; the rest is received where it stays."""
+    splitter = FrameSplitter()
+    splitter.receive(struct.pack(">i", 1_000_000) + bytes(100_000))
+    view = splitter.wanted(SCRATCH)
+    assert splitter.in_place
+    assert len(view) == 900_000
+
+
 def test_frames_before_a_bad_length_are_handed_out_then_the_error_is_raised():
     splitter = FrameSplitter(100)
     good = frame(b"x" * 8)
     assert splitter.receive(good + struct.pack(">i", -1)) == [b"x" * 8]
     assert splitter.error is not None
-    assert splitter.wanted() is None
+    assert not splitter.in_place
     with pytest.raises(ProtocolError, match="a frame of -1 bytes"):
         splitter.receive(b"more")
 
 
-def test_a_big_frame_is_wanted_in_place_and_a_small_one_is_not():
+def test_a_big_frame_is_wanted_in_place_when_64_kib_are_there_and_a_small_one_is_not():
     splitter = FrameSplitter()
-    assert splitter.wanted() is None
+    assert splitter.wanted(SCRATCH) is SCRATCH
     splitter.receive(struct.pack(">i", 100) + b"x")
-    assert splitter.wanted() is None
-    splitter.receive(b"x" * 99 + struct.pack(">i", 20_000) + b"y")
-    assert len(splitter.wanted()) == 19_999
+    assert splitter.wanted(SCRATCH) is SCRATCH
+    splitter.receive(b"x" * 99 + struct.pack(">i", 70_000) + b"y")
+    assert len(splitter.wanted(SCRATCH)) == 64 * 1024 - 1
+    assert not splitter.in_place
+    splitter.receive(bytes(64 * 1024 - 1))
+    assert splitter.in_place
+    assert len(splitter.wanted(SCRATCH)) == 70_000 - 64 * 1024
+
+
+def begun(length: int) -> FrameSplitter:
+    """A frame of zeros of which 64 KiB have arrived."""
+    splitter = FrameSplitter()
+    splitter.receive(struct.pack(">i", length) + bytes(64 * 1024))
+    return splitter
 
 
 def test_in_place_bytes_end_the_frame_and_the_next_one_begins_anew():
-    splitter = FrameSplitter()
-    splitter.receive(struct.pack(">i", 20_000))
-    splitter.wanted()[:] = body(20_000)
-    [one] = splitter.received(20_000)
-    assert bytes(one) == body(20_000)
-    assert splitter.wanted() is None
+    splitter = begun(80_000)
+    rest = body(80_000 - 64 * 1024)
+    splitter.wanted(SCRATCH)[:] = rest
+    [one] = splitter.received(len(rest))
+    assert bytes(one) == bytes(64 * 1024) + rest
+    assert splitter.wanted(SCRATCH) is SCRATCH
     assert splitter.receive(frame(b"z" * 9)) == [b"z" * 9]
 
 
 def test_frames_are_read_only():
-    splitter = FrameSplitter()
-    splitter.receive(struct.pack(">i", 20_000))
-    splitter.wanted()[:] = body(20_000)
-    [one] = splitter.received(20_000)
+    splitter = begun(80_000)
+    [one] = splitter.received(len(splitter.wanted(SCRATCH)))
     with pytest.raises(TypeError):
         one[0] = 1
 
