@@ -35,10 +35,10 @@ class EdgeStats:
 
     connections_open: int = 0
     connections_total: int = 0
-    connections_refused: int = 0
-    """Closed at once: over `max.connections`, or the agent is not (or no longer) serving."""
+    connections_refused: dict[str, int] = field(default_factory=dict)
+    """Closed at once, by reason: "full", "address" (it has too many), "leaving"."""
     connections_closed: dict[str, int] = field(default_factory=dict)
-    """By reason, a word or two each (`broker.edge.server.CLOSE_REASONS`)."""
+    """By reason, a word each: "client", "malformed", "idle", "stalled", "silent", "crowded", …"""
     requests: dict[int, int] = field(default_factory=dict)
     """Answered, by API key."""
     latencies: dict[int, list[int]] = field(default_factory=dict)
@@ -55,6 +55,9 @@ class EdgeStats:
     """Handlers that ended in an error that nobody foresaw: each one is a bug."""
     topics_auto_created: int = 0
     barriers_failed: int = 0
+
+    def count_refused(self, reason: str) -> None:
+        self.connections_refused[reason] = self.connections_refused.get(reason, 0) + 1
 
     def count_closed(self, reason: str) -> None:
         self.connections_closed[reason] = self.connections_closed.get(reason, 0) + 1

@@ -230,6 +230,7 @@ SHELLS = {
         "config.reference",
         "edge.connection",
         "edge.dispatch",
+        "edge.pressure",
         "edge.server",
         "edge.unread",
         "fetch.fetch_path",

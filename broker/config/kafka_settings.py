@@ -7,13 +7,14 @@ underscores), its type, default and limits are Kafka's. A setting that is known 
 Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
 """
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, NamedTuple
 
 from broker.config import values
-from broker.config.config_row import ConfigRow, Kind, Stance, value_of
+from broker.config.config_row import INT_MAX, ConfigRow, Kind, Stance, value_of
 from broker.config.kafka_table import PREFIXES, UNSERVED
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -101,7 +102,12 @@ class KafkaSettings:
     log_retention_ms: int | None = _long(None)
     log_segment_delete_delay_ms: int = _long("60000", 0)
     """For so long objects stay that nothing points at any more."""
+    max_connection_creation_rate: int = _int("2147483647", 1)
     max_connections: int = _int("2147483647", 0)
+    """An agent takes fewer when its descriptors do not suffice (`broker.edge.limits`)."""
+    max_connections_per_ip: int = _int("2147483647", 0)
+    max_connections_per_ip_overrides: str = _word("")
+    """`address:number` by commas; of host names there are none, unlike in Kafka."""
     max_incremental_fetch_session_cache_slots: int = _int("1000", 0)
     max_request_partition_size_limit: int = _int("2000", 1)
     message_max_bytes: int = _int("1048588", 0)
@@ -121,6 +127,10 @@ class KafkaSettings:
     transactional_id_expiration_ms: int = _int("604800000", 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What was set explicitly, served or not, in Kafka's spelling; for DescribeConfigs."""
+
+    def connections_per_ip_overrides(self) -> dict[str, int]:
+        """By address, in its usual spelling. Raises ValueError with the end of a sentence."""
+        return _connections_of_addresses(self.max_connections_per_ip_overrides)
 
     def text(self, name: str) -> str | None:
         """The setting in Kafka's spelling: as given, else Kafka's default, None when unset.
@@ -204,9 +214,28 @@ def _contradictions(settings: KafkaSettings) -> list[str]:
     heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
     if settings.number(heartbeat) >= settings.number(session):
         mistakes.append(f"{heartbeat} must be less than {session}")
+    per_ip = "max.connections.per.ip"
+    try:
+        overrides = settings.connections_per_ip_overrides()
+        if settings.max_connections_per_ip == 0 and not overrides:
+            mistakes.append(f"{per_ip} can be set to zero only if {per_ip}.overrides is set")
+    except ValueError as error:
+        mistakes.append(f"{per_ip}.overrides: {error}")
     if "classic" not in settings.group_coordinator_rebalance_protocols:
         mistakes.append("group.coordinator.rebalance.protocols: classic cannot be disabled")
     return mistakes
+
+
+def _connections_of_addresses(text: str) -> dict[str, int]:
+    told: dict[str, int] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        address, _, number = item.rpartition(":")
+        try:
+            host = str(ipaddress.ip_address(address.strip().strip("[]")))
+        except ValueError:
+            raise ValueError(f'"{item}" is not address:number, the address in digits') from None
+        told[host] = values.whole_number(number, minimum=0, maximum=INT_MAX)
+    return told
 
 
 def _by_prefix(name: str) -> ConfigRow | None:

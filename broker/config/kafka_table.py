@@ -155,13 +155,10 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("ssl.truststore.password", Kind.PASSWORD, None),
         ("ssl.truststore.type", Kind.STRING, "JKS"),
     ),
-    (Stance.NOT_YET, "quotas and limits per address are not served yet"): (
+    (Stance.NOT_YET, "quotas are not served yet"): (
         ("client.quota.callback.class", Kind.CLASS, None),
         ("controller.quota.window.num", Kind.INT, "11"),
         ("controller.quota.window.size.seconds", Kind.INT, "1"),
-        ("max.connection.creation.rate", Kind.INT, "2147483647"),
-        ("max.connections.per.ip", Kind.INT, "2147483647"),
-        ("max.connections.per.ip.overrides", Kind.STRING, ""),
         ("quota.window.num", Kind.INT, "11"),
         ("quota.window.size.seconds", Kind.INT, "1"),
     ),

@@ -8,6 +8,7 @@ What holds:
   (librdkafka aborts its process otherwise).
 * A connection is not read from while it has 64 unanswered requests, too many unanswered bytes,
   a full write buffer, or a Produce request that waits for room (P15).
+* Its frames are small until it has shown itself: a request of it was answered.
 * Who does not speak Kafka is disconnected without an answer, as Kafka does (SocketServer), after
   the requests before have been answered; logged and counted.
 * What was read around a stall is marked stale (P17, `broker.calls.stalls`).
@@ -31,6 +32,7 @@ from broker.calls.challenges import Challenge, Challenges
 from broker.calls.stalls import StallWatch, Trust
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits
+from broker.edge.pressure import RequestMemory
 from broker.edge.unread import unread_bytes
 from broker.node import Node
 from protocol import apis
@@ -56,14 +58,10 @@ class Connections(Protocol):
     watch: StallWatch
     scratch: memoryview
     """What every connection receives into; emptied before anybody else receives."""
-    choked: bool
-    """All together hold too much: only `first_receiving` is read from."""
+    memory: RequestMemory
 
     @property
     def tasks(self) -> asyncio.TaskGroup: ...
-
-    @property
-    def first_receiving(self) -> "KafkaServerProtocol | None": ...
 
     def admit(self, connection: "KafkaServerProtocol") -> int: ...
 
@@ -71,9 +69,7 @@ class Connections(Protocol):
 
     def mark(self, connection: "KafkaServerProtocol") -> None: ...
 
-    def hold(self, byte_count: int) -> None: ...
-
-    def set_receiving(self, connection: "KafkaServerProtocol", *, receiving: bool) -> None: ...
+    def show(self, connection: "KafkaServerProtocol") -> None: ...
 
     def block(self, connection: "KafkaServerProtocol") -> None: ...
 
@@ -90,6 +86,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_ending",
         "_exclusive",
         "_limits",
+        "_memory",
         "_pending",
         "_read",
         "_reading",
@@ -102,27 +99,37 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_unframed",
         "_waiting",
         "_writing",
+        "address",
         "blocked",
         "closed",
         "listener",
         "marked",
         "number",
+        "opened_ms",
         "peer",
+        "shown",
     )
 
     def __init__(self, server: Connections, listener: str) -> None:
         self.number = 0
         self.listener = listener
         self.peer = ""
+        self.address = ""
+        """The host part of `peer`."""
+        self.opened_ms = 0
+        self.shown = False
+        """A request of it was answered."""
         self.closed = True
         """Until it is made, and from the moment it is closed."""
         self.marked = False
         """It has its turn soon (`KafkaServer.mark`)."""
         self.blocked = False
-        """The next request to start is a Produce request, and there is no room for it."""
+        """The next request to start is a Produce request, and there is no room for it; or there are
+        too many new connections a second."""
         self._server = server
+        self._memory = server.memory
         self._limits = server.limits.connection
-        self._splitter = FrameSplitter(self._limits.frame_bytes_max)
+        self._splitter = FrameSplitter(self._limits.first_frame_bytes_max)
         self._trust = Trust(server.watch)
         self._challenges = Challenges()
         self._pending: deque[Call] = deque()
@@ -156,18 +163,22 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast("asyncio.Transport", transport)
-        self._active_ms = server.node.boot_ms()
+        self.opened_ms = self._active_ms = server.node.boot_ms()
         server.watch.observe(self._active_ms)
         self._trust = Trust(server.watch)
+        name = transport.get_extra_info("peername")
+        self.address = str(name[0] if isinstance(name, tuple) else name)
         self.number = server.admit(self)
         if self.number == 0:
             self._transport.abort()
             return
         self.closed = False
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
-        name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
         self._regulate()
+        if not self._reading:
+            # uvloop begins to read behind this call, whatever was said in it.
+            asyncio.get_running_loop().call_soon(self._stop_reading)
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -212,7 +223,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._count_challenges()
         if self._splitter.error is not None:
             self._fail(self._splitter.error)
-        self._count_buffered()
+        self._count_buffered(began=bool(frames))
         self._start_calls()
         self._regulate()
 
@@ -293,14 +304,49 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._closing(kind, reason)
         self._transport.abort()
 
-    def close_if_idle(self, now_ms: int, idle_ms_max: int, *, receiving: bool = False) -> None:
+    def close_if_idle(self, now_ms: int, idle_ms_max: int) -> None:
         """Close when nothing moved for too long: no request is open, or no answer is taken."""
         quiet_ms = now_ms - self._active_ms
         if self.closed:
             if quiet_ms > CLOSING_MS_MAX:
                 self._transport.abort()
-        elif quiet_ms > idle_ms_max and (receiving or not self._pending or not self._writing):
+        elif quiet_ms > idle_ms_max and (not self._pending or not self._writing):
             self.abort("idle", f"nothing for {quiet_ms} ms")
+
+    # What the bounds of all connections look at (`broker.edge.pressure`, `broker.edge.places`).
+
+    @property
+    def active_ms(self) -> int:
+        """When it last sent something, or was read from again."""
+        return self._active_ms
+
+    @property
+    def asks(self) -> bool:
+        """It waits for an answer."""
+        return bool(self._pending)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of its unanswered requests, and of the frame under way."""
+        return self._bytes + self._buffered
+
+    @property
+    def missing_bytes(self) -> int:
+        """Of the frame under way."""
+        return self._splitter.missing_bytes
+
+    @property
+    def waits_since_ms(self) -> int | None:
+        """When its oldest unanswered request came; None: there is none, or a Produce among them."""
+        pending = self._pending
+        if not pending or any(call.api_key == apis.PRODUCE for call in pending):
+            return None
+        return pending[0].received_ms
+
+    def arrived(self) -> tuple[int, int]:
+        """How many bytes arrived in all, and how many of these were not read yet."""
+        unread = unread_bytes(self._transport)
+        return self._read + unread, unread
 
     # Requests.
 
@@ -330,7 +376,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._waiting.append(call)
         self._bytes += len(frame)
         self._server.node.stats.request_bytes += len(frame)
-        self._server.hold(len(frame))
+        self._memory.hold(len(frame))
         return True
 
     def _start_calls(self) -> None:
@@ -388,6 +434,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self.closed or self._ending:
             return
         self._ending = f"not a request: {error}"
+        if error is self._splitter.error and not self.shown:
+            self._ending += " until a first request (ApiVersions, for example) was answered"
         if self._pending:
             self._regulate()
         else:
@@ -401,6 +449,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         parts: list[Buffer] = []
         now_ms = self._server.node.boot_ms()
         refused = False
+        if not self.shown and pending and pending[0].answered:
+            self.shown = True
+            self._splitter.frame_bytes_max = self._limits.frame_bytes_max
+            self._server.show(self)
         while pending and pending[0].answered:
             call = pending.popleft()
             self._release(call)
@@ -454,13 +506,17 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self.closed:
             return
         limits = self._limits
+        memory = self._memory
+        roomy = self._bytes + self._buffered <= memory.allowance or self.number in memory.turns
+        if not roomy:
+            memory.hold_back(self)
         reading = (
             self._writing
             and not self.blocked
             and not self._ending
             and len(self._pending) < limits.requests_max
             and self._bytes < limits.bytes_max
-            and (not self._server.choked or self._server.first_receiving is self)
+            and roomy
         )
         if reading != self._reading:
             self._reading = reading
@@ -470,19 +526,26 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _count_buffered(self) -> None:
-        """Tell the server what the frame under way takes."""
+    def _stop_reading(self) -> None:
+        if not self._reading and not self.closed and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def _count_buffered(self, *, began: bool) -> None:
+        """Tell the server what the frame under way takes, and whether another one was before."""
         if self.closed:
             return
         buffered = self._splitter.buffered_bytes
         if buffered != self._buffered:
-            self._server.hold(buffered - self._buffered)
+            self._memory.hold(buffered - self._buffered)
             self._buffered = buffered
-            self._server.set_receiving(self, receiving=buffered > 0)
+            if began:
+                self._memory.set_receiving(self, receiving=False)
+            if buffered:
+                self._memory.set_receiving(self, receiving=True)
 
     def _release(self, call: Call) -> None:
         self._bytes -= call.frame_bytes
-        self._server.hold(-call.frame_bytes)
+        self._memory.hold(-call.frame_bytes)
 
     # The end.
 
@@ -505,5 +568,5 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         held = self._bytes + self._buffered
         self._bytes = 0
         self._buffered = 0
-        self._server.hold(-held)
-        self._server.set_receiving(self, receiving=False)
+        self._memory.hold(-held)
+        self._memory.forget(self)

@@ -1,13 +1,19 @@
 """Bounds of connections (P15): of each, and of all together. Pure."""
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.edge.pressure import Patience
 from broker.node import Node
 from protocol.framing import FRAME_BYTES_MAX_DEFAULT
 
 KiB: Final = 1 << 10
 MiB: Final = 1 << 20
+FIRST_FRAME_BYTES: Final = 16 * MiB
+DESCRIPTORS_KEPT: Final = 256
+"""For store, log, workers, and HTTP with health and metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +22,9 @@ class ConnectionLimits:
 
     frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
     """Kafka's socket.request.max.bytes."""
+    first_frame_bytes_max: int = FIRST_FRAME_BYTES
+    """Of one that has not shown itself: none of its requests was answered. Not all clients begin
+    with ApiVersions, so a Produce of the greatest usual size must pass."""
     requests_max: int = 64
     bytes_max: int = 16 * MiB
     """Unanswered request bytes; one frame more may come on top."""
@@ -28,26 +37,61 @@ class ServerLimits:
     """Bounds of all connections together, and of each."""
 
     connections_max: int
+    connections_per_address_max: int = sys.maxsize
+    connections_per_address: Mapping[str, int] = field(default_factory=dict)
+    """Instead of that, by address."""
+    connection_rate_max: int = sys.maxsize
+    """New ones a second."""
+    silent_ms_max: int = 10_000
+    """While most connections are taken, one that has not shown itself is closed after this."""
     idle_ms_max: int
     """Without a byte from the client, or without it taking one, a connection is closed.
     Negative: never."""
     held_bytes_max: int
     """Requests being received or unanswered, all connections."""
-    frame_pause_ms_max: int = 30_000
-    """While others wait for memory, a frame under way must not pause for longer."""
+    patience: Patience = field(default_factory=Patience)
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
         assert self.held_bytes_max >= self.connection.frame_bytes_max
 
 
-def limits_of(node: Node) -> ServerLimits:
-    """The bounds that an agent's settings ask for."""
+def limits_of(node: Node, *, descriptors: int | None = None) -> ServerLimits:
+    """The bounds that an agent's settings ask for, within the descriptors that its process has."""
     kafka = node.settings.kafka
     frame_bytes_max = kafka.socket_request_max_bytes
+    first_frame_bytes_max = max(FIRST_FRAME_BYTES, 2 * kafka.message_max_bytes)
     return ServerLimits(
-        connections_max=kafka.max_connections,
+        connections_max=min(kafka.max_connections, connections_within(descriptors)),
+        connections_per_address_max=kafka.max_connections_per_ip,
+        connections_per_address=kafka.connections_per_ip_overrides(),
+        connection_rate_max=kafka.max_connection_creation_rate,
         idle_ms_max=kafka.connections_max_idle_ms,
         held_bytes_max=max(256 * MiB, 2 * frame_bytes_max),
-        connection=ConnectionLimits(frame_bytes_max=frame_bytes_max),
+        connection=ConnectionLimits(
+            frame_bytes_max=frame_bytes_max,
+            first_frame_bytes_max=min(frame_bytes_max, first_frame_bytes_max),
+        ),
+    )
+
+
+def connections_within(descriptors: int | None) -> int:
+    """How many connections a process with so many descriptors may have (None: any number).
+
+    256 are kept back, of fewer than 512 half.
+    """
+    if descriptors is None:
+        return sys.maxsize
+    return max(1, descriptors - min(DESCRIPTORS_KEPT, descriptors // 2))
+
+
+def told_of_connections(limits: ServerLimits, descriptors: int | None) -> str:
+    """How many connections there may be, and why no more."""
+    count = limits.connections_max
+    if descriptors is None or count < connections_within(descriptors):
+        return f"{count} connections at once"
+    kept = descriptors - count
+    return (
+        f"{count} connections at once: the process may have {descriptors} descriptors (ulimit -n),"
+        f" and {kept} are kept for store, log and HTTP"
     )

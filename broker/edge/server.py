@@ -1,9 +1,8 @@
 """The Kafka listener: every connection, which of them may go on, and the turns of the loop.
 
 One `KafkaServer` per agent, for all its listeners; `broker.edge.connection` has what happens on a
-single connection. What holds (P15): all connections together hold a bounded number of request
-bytes. At the bound only one connection is read from: the one that has been receiving a frame for
-longest, so that something always ends. Answers of one loop turn leave in one write per connection.
+single connection, `broker.edge.pressure` who may go on when memory is scarce, `broker.edge.places`
+for how many there is room (P15). Answers of one loop turn leave in one write per connection.
 
 Left out: opening sockets (the composition root does), TLS and SASL, quotas, what requests mean.
 """
@@ -20,6 +19,8 @@ from broker.calls.stalls import TICK_MS, StallWatch
 from broker.edge.connection import KafkaServerProtocol
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits, limits_of
+from broker.edge.places import Guest, Pace, Places
+from broker.edge.pressure import RequestMemory
 from broker.node import Node
 
 logger = logging.getLogger(__name__)
@@ -42,9 +43,21 @@ class KafkaServer:
         """What every connection receives into; emptied before anybody else receives."""
         self.connections: dict[int, KafkaServerProtocol] = {}
         self.serving = False
-        self.choked = False
-        """All together hold too much: only `first_receiving` is read from."""
-        self._receiving: dict[int, KafkaServerProtocol] = {}
+        limits = self.limits
+        self.memory = RequestMemory(
+            node.stats,
+            self.connections,
+            bytes_max=limits.held_bytes_max,
+            patience=limits.patience,
+            boot_ms=node.boot_ms,
+            mark=lambda number: self.mark(self.connections[number]),
+        )
+        self._places = Places(
+            limits.connections_max,
+            limits.connections_per_address_max,
+            limits.connections_per_address,
+        )
+        self._pace = Pace(limits.connection_rate_max)
         self._blocked: dict[int, KafkaServerProtocol] = {}
         self._dirty: deque[KafkaServerProtocol] = deque()
         self._number = 0
@@ -104,23 +117,37 @@ class KafkaServer:
 
     def admit(self, connection: KafkaServerProtocol) -> int:
         """A number for a new connection, or 0 when it cannot be served."""
-        if not self.serving or len(self.connections) >= self.limits.connections_max:
-            self.node.stats.connections_refused += 1
-            return 0
+        if not self.serving:
+            return self._refuse(connection, "leaving")
+        admission = self._places.admission(connection.address, connection.opened_ms)
+        if admission.refused:
+            return self._refuse(connection, admission.refused)
+        if admission.instead_of is not None:
+            self._evict(admission.instead_of, "crowded", "its place is another connection's now")
         self._number += 1
+        connection.number = self._number
         self.connections[self._number] = connection
+        self._places.add(connection)
         self.node.stats.connections_total += 1
         self.node.stats.connections_open = len(self.connections)
+        delay_ms = self._pace.delay_ms(connection.opened_ms)
+        if delay_ms:
+            connection.blocked = True
+            asyncio.get_running_loop().call_later(delay_ms / 1000, self._let_in, connection)
         return self._number
 
     def forget(self, connection: KafkaServerProtocol) -> None:
         """The connection is gone."""
         del self.connections[connection.number]
         self._blocked.pop(connection.number, None)
-        self.set_receiving(connection, receiving=False)
+        self._places.remove(connection)
         self.node.stats.connections_open = len(self.connections)
         if not self.connections:
             self._empty.set()
+
+    def show(self, connection: KafkaServerProtocol) -> None:
+        """A request of the connection was answered for the first time."""
+        self._places.show(connection)
 
     def mark(self, connection: KafkaServerProtocol) -> None:
         """Have `connection.turn()` called once in this turn of the loop, or the next."""
@@ -129,37 +156,25 @@ class KafkaServer:
             self._dirty.append(connection)
             self._schedule()
 
-    def hold(self, byte_count: int) -> None:
-        """So many more request bytes are held (negative: fewer)."""
-        stats = self.node.stats
-        stats.held_bytes += byte_count
-        assert stats.held_bytes >= 0
-        if self.choked:
-            over = stats.held_bytes > self.limits.held_bytes_max * 3 // 4
-        else:
-            over = stats.held_bytes > self.limits.held_bytes_max
-        if over != self.choked:
-            self.choked = over
-            logger.info("request memory %s", "full: clients wait" if over else "has room again")
-            for connection in self.connections.values():
-                self.mark(connection)
-
-    def set_receiving(self, connection: KafkaServerProtocol, *, receiving: bool) -> None:
-        """Whether a frame of the connection is under way; the oldest may go on when choked."""
-        if receiving:
-            self._receiving.setdefault(connection.number, connection)
-        elif self._receiving.pop(connection.number, None) is not None and self.choked:
-            first = self.first_receiving
-            if first is not None:
-                self.mark(first)
-
-    @property
-    def first_receiving(self) -> KafkaServerProtocol | None:
-        return next(iter(self._receiving.values()), None)
-
     def block(self, connection: KafkaServerProtocol) -> None:
         """The connection has a Produce request that waits for room."""
         self._blocked[connection.number] = connection
+
+    # Who is let in.
+
+    def _refuse(self, connection: KafkaServerProtocol, reason: str) -> int:
+        self.node.stats.count_refused(reason)
+        logger.debug("a connection from %s is refused: %s", connection.address, reason)
+        return 0
+
+    def _evict(self, guest: Guest, kind: str, reason: str) -> None:
+        self._places.remove(guest)  # At once: the next one must not take the same place.
+        self.connections[guest.number].abort(kind, reason)
+
+    def _let_in(self, connection: KafkaServerProtocol) -> None:
+        """Its turn has come at the rate of new connections."""
+        connection.blocked = False
+        self.mark(connection)
 
     # Turns and timers.
 
@@ -211,6 +226,8 @@ class KafkaServer:
             now_ms = self.node.boot_ms()
             for connection in list(self.connections.values()):
                 connection.close_if_idle(now_ms, idle_ms_max)
-            first = self.first_receiving
-            if self.choked and first is not None:
-                first.close_if_idle(now_ms, self.limits.frame_pause_ms_max, receiving=True)
+            if self._places.scarce:
+                silent_ms_max = self.limits.silent_ms_max
+                for guest in self._places.silent(now_ms, silent_ms_max):
+                    reason = f"it asked nothing within {silent_ms_max} ms, and places are scarce"
+                    self._evict(guest, "silent", reason)

@@ -39,7 +39,7 @@ class ClientTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "unread_bytes":
             return len(self.client.kernel)
-        return ("127.0.0.1", 5000) if name == "peername" else default
+        return (self.client.address, 5000) if name == "peername" else default
 
     @override
     def get_write_buffer_size(self) -> int:
@@ -73,6 +73,10 @@ class ClientTransport(asyncio.Transport):
         self.client.pump_soon()
 
     @override
+    def is_reading(self) -> bool:
+        return not self.read_paused
+
+    @override
     def close(self) -> None:
         if not self.closing:
             self.closing = True
@@ -91,7 +95,10 @@ class ClientTransport(asyncio.Transport):
 class Client:
     """One connection, seen from the client."""
 
-    def __init__(self, server: KafkaServer, listener: str = "PLAINTEXT") -> None:
+    def __init__(
+        self, server: KafkaServer, listener: str = "PLAINTEXT", *, address: str = "127.0.0.1"
+    ) -> None:
+        self.address = address
         self.protocol: KafkaServerProtocol = server.factory(listener)()
         self.transport = ClientTransport(self)
         self.kernel = bytearray()

@@ -135,6 +135,10 @@ class SimTransport(asyncio.Transport):
             self._soon(self._deliver)
 
     @override
+    def is_reading(self) -> bool:
+        return self._reading
+
+    @override
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return None
 

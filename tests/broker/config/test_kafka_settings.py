@@ -137,3 +137,27 @@ def test_settings_of_groups_that_are_not_needed_say_so(name, reason) -> None:
     (warning,) = parsed.warnings
     assert "means nothing here" in warning
     assert reason in warning
+
+
+def test_connections_of_an_address_are_read_in_its_usual_spelling() -> None:
+    text = "10.0.0.1:5, [::1]:7,2001:DB8::0:2:0"
+    told = parse({"max.connections.per.ip.overrides": text}).settings
+    assert told.connections_per_ip_overrides() == {"10.0.0.1": 5, "::1": 7, "2001:db8::2": 0}
+
+
+@pytest.mark.parametrize("text", ["localhost:5", "10.0.0.1", "10.0.0.1:x", "10.0.0.1:-1", ":5"])
+def test_what_is_no_address_and_number_is_a_mistake(text: str) -> None:
+    (mistake,) = parse({"max.connections.per.ip.overrides": text}).mistakes
+    assert mistake.startswith("max.connections.per.ip.overrides: ")
+
+
+def test_no_connections_at_all_of_any_address_is_a_mistake() -> None:
+    none = {"max.connections.per.ip": "0"}
+    (mistake,) = parse(none).mistakes
+    assert "only if max.connections.per.ip.overrides is set" in mistake
+    assert not parse(none | {"max.connections.per.ip.overrides": "10.0.0.1:5"}).mistakes
+
+
+def test_a_rate_of_no_connections_is_a_mistake() -> None:
+    assert parse({"max.connection.creation.rate": "0"}).mistakes
+    assert parse({"max.connection.creation.rate": "1"}).settings.max_connection_creation_rate == 1

@@ -59,8 +59,8 @@ class Stage:
             table[key] = replace(SERVED[key], handler=handler)
         self.server = KafkaServer(self.node, table, limits=limits)
 
-    def connect(self) -> Client:
-        return Client(self.server)
+    def connect(self, address: str = "127.0.0.1") -> Client:
+        return Client(self.server, address=address)
 
     async def answer(self, index: int = 0, *body: bytes) -> None:
         """Answer that call, and let all happen that follows."""

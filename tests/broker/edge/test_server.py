@@ -23,7 +23,7 @@ async def test_a_connection_over_the_limit_is_closed_at_once():
     async with staged(limits=limits(connections_max=2)) as stage:
         peers = [stage.connect() for _ in range(3)]
         assert [peer.closed for peer in peers] == [False, False, True]
-        assert stage.node.stats.connections_refused == 1
+        assert stage.node.stats.connections_refused == {"full": 1}
         peers[0].hang_up()
         assert not stage.connect().closed
 
@@ -105,13 +105,16 @@ async def test_over_the_memory_bound_the_oldest_frame_under_way_is_still_receive
 async def test_a_frame_that_pauses_while_others_wait_for_memory_loses_its_connection():
     async with staged(limits=limits(held_bytes_max=1 << 20)) as stage:
         slow, other = stage.connect(), stage.connect()
-        for peer in (slow, other):
-            peer.feed(peer.frame(*PRODUCE, body=bytes(1_000_000))[:700_000])
+        frames = [peer.frame(*PRODUCE, body=bytes(1_000_000)) for peer in (slow, other)]
+        for peer, frame in zip((slow, other), frames, strict=True):
+            peer.feed(frame[:700_000])
             await settle()
+        other.put(frames[1][700_000:])
         assert other.transport.read_paused
         await asyncio.sleep(60)
         assert slow.closed
-        assert not other.transport.read_paused
+        assert not other.closed
+        assert len(stage.started) == 1
 
 
 async def test_draining_answers_what_was_asked_and_then_closes():
