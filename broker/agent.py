@@ -33,6 +33,7 @@ from broker.config.settings import (
     advertised,
     name_of,
 )
+from broker.edge.limits import limits_of, told_of_connections
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.http.admission import HostNames
@@ -111,12 +112,15 @@ class Agent:
         *,
         host_name: str = "localhost",
         software_version: str = "0",
+        descriptors: int | None = None,
     ) -> None:
-        """`host_name`: what clients are told of a listener on all addresses."""
+        """`host_name`: what clients are told of a listener on all addresses. `descriptors`: how many
+        the process may have (None: any number)."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
         self._software_version = software_version
+        self._descriptors = descriptors
         self._cluster = ClusterIdentity(settings.cluster_id, ERA)
         self._doors: dict[tuple[str, int], asyncio.Server] = {}
         """Kafka listeners, by host and port."""
@@ -444,7 +448,9 @@ class Agent:
         await self._member.wait()
         if self._leaving:
             return
-        self._server = KafkaServer(shells.node, SERVED)
+        limits = limits_of(shells.node, descriptors=self._descriptors)
+        logger.info("at most %s", told_of_connections(limits, self._descriptors))
+        self._server = KafkaServer(shells.node, SERVED, limits=limits)
         tasks.create_task(self._server.run(), name="connections")
         await self._server.started()
         await self._listen()

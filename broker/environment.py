@@ -1,11 +1,14 @@
-"""The environment of a process: clocks, the event loop, and the store and log that its settings name.
+"""The environment of a process: clocks, the event loop, descriptors, and the store and log that its
+settings name.
 
 The only module that chooses an event loop (uvloop where present) and reads clocks; shared by
 agents, the workers of their jobs, and commands that look at something.
 """
 
 import asyncio
+import contextlib
 import os
+import resource
 import sys
 import sysconfig
 import time
@@ -47,6 +50,20 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
         return asyncio.new_event_loop
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+def raise_descriptors() -> int | None:
+    """How many files and sockets the process may have open, once it may have as many as it can.
+
+    None: there is no bound.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS refuses its own hard limit; then the soft one stays.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def open_adapters(settings: Settings) -> tuple[ObjectStore, MetadataLog]:

@@ -18,7 +18,14 @@ from broker import logs
 from broker.agent import Agent, AgentError
 from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
-from broker.environment import boot_ms, loop_factory, now_ms, open_adapters, software_version
+from broker.environment import (
+    boot_ms,
+    loop_factory,
+    now_ms,
+    open_adapters,
+    raise_descriptors,
+    software_version,
+)
 from coordinator.log.metadata_log import MetadataLog
 from storage.stores.object_store import ObjectStore
 
@@ -70,7 +77,13 @@ async def _main(
         boot_ms=boot_ms,
         rng=secrets.SystemRandom(),  # Ids of members and sessions are drawn from it: nobody guesses the next.
     )
-    agent = Agent(settings, parts, host_name=host_name(), software_version=software_version())
+    agent = Agent(
+        settings,
+        parts,
+        host_name=host_name(),
+        software_version=software_version(),
+        descriptors=raise_descriptors(),
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(agent.run())
