@@ -5,7 +5,7 @@ bytes arrive in, the same frames come out. The bytes handed to `receive` are onl
 outlives the call is copied. A big frame whose first 64 KiB have arrived is received straight into
 its own buffer (`wanted`, `received`). Buffers grow with arrival: a peer that announces 100 MB and
 sends nothing costs nothing, and memory stays within 1 KiB and four times what has arrived; from
-64 KiB on within 1152 KiB or four times.
+64 KiB on within 1152 KiB or four times, or within twice where memory is scarce (`BufferGrowth`).
 
 Leaves out: sockets, answers in order, what a request means.
 """
@@ -38,6 +38,16 @@ _HEAD: Final = struct.Struct(">hhi")
 _SHORT: Final = struct.Struct(">h")
 
 
+class BufferGrowth:
+    """How buffers of big frames grow, shared by many splitters."""
+
+    __slots__ = ("in_one_step",)
+
+    def __init__(self) -> None:
+        self.in_one_step = True
+        """When 64 KiB are there, make room for a frame of the usual greatest size."""
+
+
 class FrameSplitter:
     """Cuts one connection's stream into frame bodies.
 
@@ -45,9 +55,21 @@ class FrameSplitter:
     is raised by the call that has none to return, else by the next one (see `error`).
     """
 
-    __slots__ = ("_buffer", "_filled", "_head", "_length", "error", "frame_bytes_max", "in_place")
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_growth",
+        "_head",
+        "_length",
+        "error",
+        "frame_bytes_max",
+        "in_place",
+    )
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT) -> None:
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT, growth: BufferGrowth | None = None
+    ) -> None:
+        self._growth = growth or BufferGrowth()
         assert frame_bytes_max >= FRAME_BYTES_MIN
         self.error: ProtocolError | None = None
         """Set once the stream is spoilt; whoever handled the frames returned looks here."""
@@ -178,13 +200,15 @@ class FrameSplitter:
         """A larger buffer; never resized in place, since views of it may be about.
 
         Up to 64 KiB four times what has arrived; then a step made so that frames of the usual
-        greatest size move only 64 KiB; then four times again.
+        greatest size move only 64 KiB; then four times again. Where memory is scarce, twice.
         """
         assert len(self._buffer) < needed <= self._length
         if needed < IN_PLACE_BYTES_MIN:
             size = min(max(_FIRST_BYTES, needed * _GROWTH), IN_PLACE_BYTES_MIN)
-        else:
+        elif self._growth.in_one_step:
             size = max(_SECOND_BYTES, len(self._buffer) * _GROWTH, needed)
+        else:
+            size = needed * 2
         buffer = bytearray(min(self._length, size))
         buffer[: self._filled] = memoryview(self._buffer)[: self._filled]
         self._buffer = buffer

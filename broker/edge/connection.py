@@ -129,7 +129,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._server = server
         self._memory = server.memory
         self._limits = server.limits.connection
-        self._splitter = FrameSplitter(self._limits.first_frame_bytes_max)
+        self._splitter = FrameSplitter(self._limits.first_frame_bytes_max, server.memory.growth)
         self._trust = Trust(server.watch)
         self._challenges = Challenges()
         self._pending: deque[Call] = deque()

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from broker.node import EdgeStats
+from protocol.framing import BufferGrowth
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,8 @@ class RequestMemory:
         """Who is read from whatever it holds: what its frame lacked when its turn began, 0 for the
         oldest one."""
         self.level = Level.EASY
+        self.growth = BufferGrowth()
+        """Of all connections' frames: in one step while memory is easy, else as little as will do."""
         self._stats = stats
         self._connections = connections
         self._bytes_max = bytes_max
@@ -184,6 +187,7 @@ class RequestMemory:
         share = self._quarter // max(1, len(self._connections))
         shares = {Level.EASY: sys.maxsize, Level.TIGHT: share, Level.CHOKED: -1}
         self.allowance = shares[self.level]
+        self.growth.in_one_step = self.level is Level.EASY
 
     def _release(self) -> None:
         """Those that must wait still say so again."""

@@ -139,6 +139,17 @@ def test_memory_stays_within_a_multiple_of_what_arrived():
         assert splitter.buffered_bytes <= max(1_152 * 1024, 4 * arrived)
 
 
+def test_where_memory_is_scarce_it_stays_within_twice_what_arrived():
+    growth = framing.BufferGrowth()
+    growth.in_one_step = False
+    splitter = FrameSplitter(framing.FRAME_BYTES_MAX_DEFAULT, growth)
+    splitter.receive(struct.pack(">i", 10_000_000) + bytes(70_000))
+    assert splitter.buffered_bytes == 140_000
+    splitter.received(len(splitter.wanted(SCRATCH)))
+    splitter.wanted(SCRATCH)
+    assert splitter.buffered_bytes <= 280_002
+
+
 def test_a_big_frame_that_comes_in_large_reads_is_copied_no_more_than_once():
     """What came first is copied; the rest is received where it stays."""
     splitter = FrameSplitter()

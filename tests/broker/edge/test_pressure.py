@@ -72,6 +72,14 @@ async def test_small_requests_are_read_while_big_ones_wait_for_memory():
         assert not small.transport.read_paused
 
 
+async def test_when_memory_is_scarce_frames_get_no_more_room_than_they_need():
+    async with edge() as stage:
+        for _ in range(12):
+            begin(stage.connect(), arrived=STALLED)
+        await settle()
+        assert stage.server.memory.level is Level.TIGHT, "the small ones still go on"
+
+
 async def test_all_that_stall_while_others_wait_are_evicted_within_five_seconds():
     async with edge() as stage:
         slow = [stage.connect() for _ in range(6)]
@@ -88,7 +96,6 @@ async def test_all_that_stall_while_others_wait_are_evicted_within_five_seconds(
         await asyncio.sleep(1.5)
         evicted = stage.node.stats.connections_closed["stalled"]
         assert evicted >= 2
-        assert stage.server.memory.level is Level.EASY
         assert len(stage.started) == 7, "the frame that waited was read"
         assert not other.closed
 
