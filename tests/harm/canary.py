@@ -179,7 +179,9 @@ class Canary:
     async def _ping(self, client: Client) -> None:
         while self._sending:
             at = time.monotonic()
-            await client.ask(apis.API_VERSIONS, API_VERSIONS_VERSION, messages.ApiVersionsRequest())
+            request = messages.ApiVersionsRequest()
+            async with asyncio.timeout(PATIENCE_S):
+                await client.ask(apis.API_VERSIONS, API_VERSIONS_VERSION, request)
             self._pings.append(time.monotonic() - at)
             await asyncio.sleep(PERIOD_S)
 

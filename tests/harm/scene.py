@@ -117,18 +117,22 @@ class Declared:
     settings: tuple[str, ...]
     memory_max: int
     """Bytes that the agent may take more than before."""
+    descriptors: int | None
+    """That the agent's process may have; None: as many as this one's."""
 
 
 ATTACKS: dict[str, Declared] = {}
 
 
-def attack(*settings: str, memory_max: int = 128 << 20) -> Callable[[Attack], Attack]:
+def attack(
+    *settings: str, memory_max: int = 128 << 20, descriptors: int | None = None
+) -> Callable[[Attack], Attack]:
     """Declare a function as an attack. `settings`: of the agent, as `name=value`."""
 
     def declare(run: Attack) -> Attack:
         name = run.__name__
         assert name not in ATTACKS
-        ATTACKS[name] = Declared(name, run, settings, memory_max)
+        ATTACKS[name] = Declared(name, run, settings, memory_max, descriptors)
         return run
 
     return declare
@@ -140,6 +144,9 @@ async def verdict_of(declared: Declared, folder: Path, *, checkout: Path | None 
     words = [f"schema.registry.listeners=http://127.0.0.1:{registry_port}", *QUICK]
     arguments = [each for word in (*words, *declared.settings) for each in ("--set", word)]
     agent = FrazilDev(folder, *arguments)
+    if declared.descriptors is not None:
+        limited = f'ulimit -n {declared.descriptors}; exec "$@"'
+        agent.child.argv[:0] = ["sh", "-c", limited, "sh"]
     if checkout is not None:
         agent.child.env["PYTHONPATH"] = str(checkout)
     await asyncio.to_thread(agent.start)
