@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 KiB: Final = 1 << 10
 JOINED_BYTES_MAX: Final = 4 * KiB
 """Parts smaller than this are joined: one copy is cheaper than one more entry of a writev."""
+HEAVY_BYTES: Final = 256 * KiB
+"""Who is given more in one turn has it behind the others."""
 CLOSING_MS_MAX: Final = 5_000
 """A closed connection whose last answers nobody takes is cut off after this."""
 
@@ -102,6 +104,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "address",
         "blocked",
         "closed",
+        "heavy",
         "listener",
         "marked",
         "number",
@@ -123,6 +126,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Until it is made, and from the moment it is closed."""
         self.marked = False
         """It has its turn soon (`KafkaServer.mark`)."""
+        self.heavy = False
+        """Its newest answers were big, or its next one is."""
         self.blocked = False
         """The next request to start is a Produce request, and there is no room for it; or there are
         too many new connections a second."""
@@ -277,6 +282,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def turn(self) -> None:
         """Write what is answered, start what may start, read on or stop. Once per loop turn."""
         if self.closed:
+            return
+        if not self.heavy and self._has_much():
+            self.heavy = True
+            self._server.mark(self)
             return
         if self._challenges.leaving:
             self._count_challenges()
@@ -463,7 +472,9 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             if call.parts is not None:
                 parts += call.parts
         if parts:
-            stats.response_bytes += self._write(parts)
+            size = self._write(parts)
+            stats.response_bytes += size
+            self.heavy = size > HEAVY_BYTES
             if refused:
                 self._trust.refusal_written()
             if self._challenges.leaving:
@@ -471,6 +482,15 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                 if self._challenges.leaving:
                     # uvloop writes at the end of this turn; the next one shows that it has.
                     self._server.mark(self)
+
+    def _has_much(self) -> bool:
+        """Whether its next answer is a big one. Those to Produce never are."""
+        if not self._pending:
+            return False
+        call = self._pending[0]
+        if call.api_key == apis.PRODUCE or call.parts is None:
+            return False
+        return sum(map(len, call.parts)) > HEAVY_BYTES
 
     def _count_challenges(self) -> None:
         """Those that were told have left when nothing waits in the transport."""

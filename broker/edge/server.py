@@ -2,7 +2,9 @@
 
 One `KafkaServer` per agent, for all its listeners; `broker.edge.connection` has what happens on a
 single connection, `broker.edge.pressure` who may go on when memory is scarce, `broker.edge.places`
-for how many there is room (P15). Answers of one loop turn leave in one write per connection.
+for how many there is room (P15). Answers of one loop turn leave in one write per connection. Those
+that are given much have their turns behind all others, and for no longer than `HEAVY_MS` in one turn
+of the loop: who is given much keeps nobody else waiting.
 
 Left out: opening sockets (the composition root does), TLS and SASL, quotas, what requests mean.
 """
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 MiB: Final = 1 << 20
 SCRATCH_BYTES: Final = MiB
+HEAVY_MS: Final = 5
+"""A write of a MiB takes up to ms, since the kernel copies."""
 
 
 class KafkaServer:
@@ -60,6 +64,7 @@ class KafkaServer:
         self._pace = Pace(limits.connection_rate_max)
         self._blocked: dict[int, KafkaServerProtocol] = {}
         self._dirty: deque[KafkaServerProtocol] = deque()
+        self._heavy: deque[KafkaServerProtocol] = deque()
         self._number = 0
         self._turn_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -150,10 +155,10 @@ class KafkaServer:
         self._places.show(connection)
 
     def mark(self, connection: KafkaServerProtocol) -> None:
-        """Have `connection.turn()` called once in this turn of the loop, or the next."""
+        """Have `connection.turn()` called once, in this turn of the loop or soon."""
         if not connection.marked:
             connection.marked = True
-            self._dirty.append(connection)
+            (self._heavy if connection.heavy else self._dirty).append(connection)
             self._schedule()
 
     def block(self, connection: KafkaServerProtocol) -> None:
@@ -192,16 +197,25 @@ class KafkaServer:
 
     def _turn(self) -> None:
         self._turn_due = False
-        self.watch.observe(self.node.boot_ms())
+        now_ms = self.node.boot_ms()
+        self.watch.observe(now_ms)
+        until_ms = now_ms + HEAVY_MS
         try:
             # Those that are marked during this turn have their turn in the next.
-            for _ in range(len(self._dirty)):
-                connection = self._dirty.popleft()
-                connection.marked = False
-                connection.turn()
+            light, heavy = len(self._dirty), len(self._heavy)
+            for _ in range(light):
+                self._turn_of(self._dirty.popleft())
+            for _ in range(heavy):
+                self._turn_of(self._heavy.popleft())
+                if self.node.boot_ms() >= until_ms:
+                    break
         finally:
-            if self._dirty:
+            if self._dirty or self._heavy:
                 self._schedule()
+
+    def _turn_of(self, connection: KafkaServerProtocol) -> None:
+        connection.marked = False
+        connection.turn()
 
     async def _tick(self) -> None:
         watch = self.watch

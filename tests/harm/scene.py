@@ -7,6 +7,7 @@ what the agent came to. The attack has its own addresses and loop; the canary is
 import asyncio
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -76,6 +77,10 @@ class Peer:
     async def read(self) -> bytes:
         """Whatever comes (HTTP), until the end."""
         return await self._reader.read()
+
+    def take_little(self) -> None:
+        """Have the kernel take as little as it can of what nobody reads."""
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
     def close(self) -> None:
         self._writer.close()

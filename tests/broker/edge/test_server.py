@@ -1,10 +1,12 @@
 """All connections together: how many, how much memory, how long, and how they end (P15)."""
 
 import asyncio
+import functools
 
 import pytest
 
 from broker.edge.limits import ConnectionLimits, ServerLimits
+from broker.edge.server import HEAVY_MS
 from protocol import apis
 from tests.broker.edge.stage import connected, staged
 from tests.kit.client import settle
@@ -115,6 +117,30 @@ async def test_a_frame_that_pauses_while_others_wait_for_memory_loses_its_connec
         assert slow.closed
         assert not other.closed
         assert len(stage.started) == 1
+
+
+async def test_who_is_given_much_keeps_others_waiting_for_a_few_ms_only():
+    async with staged(limits=limits()) as stage:
+        greedy, modest = [stage.connect() for _ in range(50)], stage.connect()
+
+        def slowly(write, data) -> None:
+            stage.skew_ms += 2  # The kernel copies.
+            write(data)
+
+        for peer in greedy:
+            peer.transport.write = functools.partial(slowly, peer.transport.write)
+            peer.send(*FETCH)
+            await stage.answer(-1, bytes(1 << 20))
+            peer.send(*FETCH)
+        modest.send(*FETCH)
+        begun_ms = stage.skew_ms
+        for call in [call for call in stage.started if not call.answered]:
+            call.answer([bytes(1 << 20) if call.connection is not modest.protocol else b"x"])
+        while not modest.transport.writes:
+            await asyncio.sleep(0)
+        assert stage.skew_ms - begun_ms <= HEAVY_MS + 2
+        await settle(100)
+        assert all(len(peer.correlation_ids()) == 2 for peer in greedy)
 
 
 async def test_draining_answers_what_was_asked_and_then_closes():
