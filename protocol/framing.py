@@ -2,10 +2,10 @@
 
 A frame is a length (int32) and that many bytes. `FrameSplitter` cuts the stream; whatever way the
 bytes arrive in, the same frames come out. The bytes handed to `receive` are only borrowed: what
-outlives the call is copied. A big frame whose first 64 KiB have arrived is received straight into
+outlives the call is copied. A big frame of which 48 KiB have arrived is received straight into
 its own buffer (`wanted`, `received`). Buffers grow with arrival: a peer that announces 100 MB and
 sends nothing costs nothing, and memory stays within 1 KiB and four times what has arrived; from
-64 KiB on within 1152 KiB or four times, or within twice where memory is scarce (`BufferGrowth`).
+48 KiB on within 1152 KiB or four times, or within twice where memory is scarce (`BufferGrowth`).
 
 Leaves out: sockets, answers in order, what a request means.
 """
@@ -22,16 +22,19 @@ FRAME_BYTES_MIN: Final = 8
 """API key, version, correlation id: no request is shorter."""
 FRAME_BYTES_MAX_DEFAULT: Final = 104_857_600
 """Kafka's socket.request.max.bytes."""
-IN_PLACE_BYTES_MIN: Final = 64 * 1024
-"""Of a frame so much has arrived before the rest is received into its own buffer."""
+IN_PLACE_BYTES_MIN: Final = 48 * 1024
+"""Of a frame so much has arrived before the rest is received into its own buffer. Less than the
+64 KiB that come at once where no network cuts them smaller."""
 
+_COPIED_BYTES: Final = 64 * 1024
+"""No more of a longer frame is received elsewhere, since it has to be copied."""
 _FIRST_BYTES: Final = 1024
 _SECOND_BYTES: Final = 1_152 * 1024
 """Room for a request with one full batch of the default max.message.bytes (1048588)."""
 _GROWTH: Final = 4
 _LENGTH_BYTES: Final = 4
 
-assert _FIRST_BYTES < IN_PLACE_BYTES_MIN < _SECOND_BYTES
+assert _FIRST_BYTES < IN_PLACE_BYTES_MIN < _COPIED_BYTES < _SECOND_BYTES
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hhi")
@@ -45,7 +48,7 @@ class BufferGrowth:
 
     def __init__(self) -> None:
         self.in_one_step = True
-        """When 64 KiB are there, make room for a frame of the usual greatest size."""
+        """When 48 KiB are there, make room for a frame of the usual greatest size."""
 
 
 class FrameSplitter:
@@ -145,8 +148,8 @@ class FrameSplitter:
             if self._filled == len(self._buffer):
                 self._grow(self._filled + 1)
             return memoryview(self._buffer)[self._filled :]
-        if self._length > IN_PLACE_BYTES_MIN:
-            return scratch[: IN_PLACE_BYTES_MIN - self._filled]
+        if self._length > _COPIED_BYTES:
+            return scratch[: _COPIED_BYTES - self._filled]
         return scratch
 
     def received(self, count: int) -> list[memoryview | bytes]:
@@ -199,12 +202,12 @@ class FrameSplitter:
     def _grow(self, needed: int) -> None:
         """A larger buffer; never resized in place, since views of it may be about.
 
-        Up to 64 KiB four times what has arrived; then a step made so that frames of the usual
-        greatest size move only 64 KiB; then four times again. Where memory is scarce, twice.
+        Below 48 KiB four times what has arrived; then a step made so that frames of the usual
+        greatest size move no more than 64 KiB; then four times again. Where memory is scarce, twice.
         """
         assert len(self._buffer) < needed <= self._length
         if needed < IN_PLACE_BYTES_MIN:
-            size = min(max(_FIRST_BYTES, needed * _GROWTH), IN_PLACE_BYTES_MIN)
+            size = min(max(_FIRST_BYTES, needed * _GROWTH), _COPIED_BYTES)
         elif self._growth.in_one_step:
             size = max(_SECOND_BYTES, len(self._buffer) * _GROWTH, needed)
         else:

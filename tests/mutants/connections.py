@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         name="a-length-alone-takes-memory",
         promise="P15",
-        before="size = min(max(_FIRST_BYTES, needed * _GROWTH), IN_PLACE_BYTES_MIN)",
-        after="size = IN_PLACE_BYTES_MIN",
+        before="size = min(max(_FIRST_BYTES, needed * _GROWTH), _COPIED_BYTES)",
+        after="size = _COPIED_BYTES",
         tests=("test_a_length_of_which_nothing_comes_costs_nothing",),
         why="A few bytes on each of some thousand connections stop every client.",
     ),

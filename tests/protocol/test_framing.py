@@ -120,7 +120,7 @@ def test_a_length_of_which_nothing_comes_costs_nothing(length):
 def test_a_frame_that_drips_takes_a_small_multiple_of_what_has_arrived():
     splitter = FrameSplitter()
     splitter.receive(struct.pack(">i", 100_000_000))
-    for arrived in range(1, 64 * 1024):
+    for arrived in range(1, framing.IN_PLACE_BYTES_MIN):
         splitter.receive(b"x")
         assert splitter.buffered_bytes <= 1024 + 4 * arrived
 
@@ -169,7 +169,7 @@ def test_frames_before_a_bad_length_are_handed_out_then_the_error_is_raised():
         splitter.receive(b"more")
 
 
-def test_a_big_frame_is_wanted_in_place_when_64_kib_are_there_and_a_small_one_is_not():
+def test_a_big_frame_is_wanted_in_place_when_48_kib_are_there_and_a_small_one_is_not():
     splitter = FrameSplitter()
     assert splitter.wanted(SCRATCH) is SCRATCH
     splitter.receive(struct.pack(">i", 100) + b"x")
@@ -177,9 +177,11 @@ def test_a_big_frame_is_wanted_in_place_when_64_kib_are_there_and_a_small_one_is
     splitter.receive(b"x" * 99 + struct.pack(">i", 70_000) + b"y")
     assert len(splitter.wanted(SCRATCH)) == 64 * 1024 - 1
     assert not splitter.in_place
-    splitter.receive(bytes(64 * 1024 - 1))
+    splitter.receive(bytes(48 * 1024 - 2))
+    assert not splitter.in_place
+    splitter.receive(b"z")
     assert splitter.in_place
-    assert len(splitter.wanted(SCRATCH)) == 70_000 - 64 * 1024
+    assert len(splitter.wanted(SCRATCH)) == 16 * 1024, "what is left of its buffer"
 
 
 def begun(length: int) -> FrameSplitter:
