@@ -120,6 +120,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self.address = ""
         """The host part of `peer`."""
         self.opened_ms = 0
+        """When it was let in."""
         self.shown = False
         """A request of it was answered."""
         self.closed = True
@@ -338,6 +339,13 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def held_bytes(self) -> int:
         """Of its unanswered requests, and of the frame under way."""
         return self._bytes + self._buffered
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers, when too many wait for the client to take them; else 0."""
+        if self._writing or self.closed:
+            return 0
+        return self._transport.get_write_buffer_size()
 
     @property
     def missing_bytes(self) -> int:

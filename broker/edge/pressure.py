@@ -8,11 +8,12 @@ What holds (P15):
 * *Choked* above the bound: nobody is read from.
 * In both, frames under way have *turns*: the oldest one, and as many others, in the order of their
   beginning, as lack no more than a quarter of the bound together. So something always ends.
-* While somebody waits that did not stall, whoever stalls is evicted, all of them: a frame under way
-  that got less than 16 KiB (in its turn: 256 KiB) within 5 s and has no more of it waiting in
-  the kernel; and a connection that holds more than its share in requests that are unanswered for 5 s,
-  no Produce among them (a Produce waits for the store). Those that have not shown themselves (no
-  request of theirs was answered) go after 1 s, and first. Eviction ends as soon as memory is easy.
+* While somebody waits (has sent what is not read, and has not stalled), all who stall are evicted: a
+  frame under way that got less than 16 KiB (in its turn: 256 KiB) within 5 s and has no more of it
+  waiting in the kernel; and a connection that holds more than its share in requests that are
+  unanswered for 5 s, no Produce among them (a Produce waits for the store). Those that have not
+  shown themselves (no request of theirs was answered) go after 1 s, and first. Eviction ends as soon
+  as memory is easy.
 
 The timer that looks for them runs only while memory is tight or choked. Left out: bounds of a single
 connection (`broker.edge.connection`), how many there are (`broker.edge.places`).
@@ -220,7 +221,8 @@ class RequestMemory:
         self._timer = None
         now_ms = self._boot_ms()
         stalled = self._stalled(now_ms)
-        if any(number not in stalled for number in self._held_back):
+        waiting = (each for number, each in self._held_back.items() if number not in stalled)
+        if any(connection.arrived()[1] for connection in waiting):
             for connection, quiet_ms in sorted(
                 stalled.values(), key=lambda each: (each[0].shown, -each[1])
             ):

@@ -62,6 +62,8 @@ class KafkaServer:
             limits.connections_per_address,
         )
         self._pace = Pace(limits.connection_rate_max)
+        self._unsent: dict[int, int] = {}
+        """By connection: bytes of answers that it did not take, at the sweep before."""
         self._blocked: dict[int, KafkaServerProtocol] = {}
         self._dirty: deque[KafkaServerProtocol] = deque()
         self._heavy: deque[KafkaServerProtocol] = deque()
@@ -137,6 +139,7 @@ class KafkaServer:
         self.node.stats.connections_open = len(self.connections)
         delay_ms = self._pace.delay_ms(connection.opened_ms)
         if delay_ms:
+            connection.opened_ms += delay_ms
             connection.blocked = True
             asyncio.get_running_loop().call_later(delay_ms / 1000, self._let_in, connection)
         return self._number
@@ -240,8 +243,23 @@ class KafkaServer:
             now_ms = self.node.boot_ms()
             for connection in list(self.connections.values()):
                 connection.close_if_idle(now_ms, idle_ms_max)
+            self._shed_unsent()
             if self._places.scarce:
                 silent_ms_max = self.limits.silent_ms_max
                 for guest in self._places.silent(now_ms, silent_ms_max):
                     reason = f"it asked nothing within {silent_ms_max} ms, and places are scarce"
                     self._evict(guest, "silent", reason)
+
+    def _shed_unsent(self) -> None:
+        """When answers that were not taken are more than requests may be: away with who takes none."""
+        before = self._unsent
+        unsent = {each.number: each.unsent_bytes for each in self.connections.values()}
+        self._unsent = {number: size for number, size in unsent.items() if size}
+        excess = sum(self._unsent.values()) - self.limits.held_bytes_max
+        for number, size in sorted(self._unsent.items(), key=lambda item: -item[1]):
+            if excess <= 0:
+                break
+            if before.get(number) == size:
+                excess -= size
+                reason = f"it takes no answers, of which {size} bytes wait, and memory is full"
+                self.connections[number].abort("unread", reason)

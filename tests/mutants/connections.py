@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         name="who-stalls-stays",
         promise="P15",
-        before="if any(number not in stalled for number in self._held_back):",
+        before="if any(connection.arrived()[1] for connection in waiting):",
         after="if False:",
         tests=("test_all_that_stall_while_others_wait_are_evicted_within_five_seconds",),
         why="Frames that never end keep the memory that others wait for.",

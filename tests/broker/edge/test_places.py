@@ -153,6 +153,17 @@ async def test_connections_beyond_the_rate_are_let_in_later_and_none_is_refused(
         assert not any(closed(peers))
 
 
+async def test_who_waits_for_its_turn_at_the_rate_does_not_count_as_silent():
+    async with edge(connections_max=15, connection_rate_max=1) as stage:
+        peers = [stage.connect() for _ in range(14)]
+        for peer in peers:
+            peer.put(peer.frame(*FETCH))
+            peer.pump()
+        await asyncio.sleep(16)
+        assert not any(closed(peers))
+        assert len(stage.started) == 14
+
+
 def test_the_rate_spaces_connections_out_beyond_a_second_s_worth():
     pace = Pace(2)
     assert [pace.delay_ms(1_000) for _ in range(5)] == [0, 0, 500, 1_000, 1_500]

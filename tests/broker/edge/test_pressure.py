@@ -116,6 +116,21 @@ async def test_those_that_have_not_shown_themselves_are_evicted_first_and_sooner
         assert not any(peer.closed for peer in [*shown, other])
 
 
+async def test_of_those_that_have_stalled_for_long_the_ones_that_have_shown_themselves_go_last():
+    async with edge() as stage:
+        shown, new = ([stage.connect() for _ in range(count)] for count in (2, 4))
+        for peer in shown:
+            await show(stage, peer)
+        for peer in [*shown, *new]:
+            begin(peer, arrived=STALLED)
+        await asyncio.sleep(20)
+        other = stage.connect()
+        other.put(begin(other, arrived=MiB))
+        await asyncio.sleep(0.5)
+        assert sum(peer.closed for peer in new) >= 2
+        assert not any(peer.closed for peer in [*shown, other])
+
+
 async def test_nobody_is_evicted_while_nobody_waits():
     async with edge() as stage:
         slow = [stage.connect() for _ in range(6)]

@@ -143,6 +143,23 @@ async def test_who_is_given_much_keeps_others_waiting_for_a_few_ms_only():
         assert all(len(peer.correlation_ids()) == 2 for peer in greedy)
 
 
+async def test_over_the_memory_bound_who_takes_no_answers_is_cut_off_and_who_takes_some_is_not():
+    small = ConnectionLimits(frame_bytes_max=1 << 20, write_buffer_bytes=1000)
+    async with staged(limits=limits(connection=small, held_bytes_max=4 << 20)) as stage:
+        stuck, slow = [stage.connect() for _ in range(5)], stage.connect()
+        for peer in [*stuck, slow]:
+            peer.transport.stuck = True
+            peer.send(*FETCH)
+            await stage.answer(-1, bytes(2 << 20 if peer is slow else 1 << 20))
+            assert peer.transport.read_paused
+        for _ in range(11):
+            await asyncio.sleep(1)
+            slow.transport.writes[0] = slow.transport.writes[0][50_000:]
+        assert [peer.closed for peer in stuck].count(True) == 3, "until there is room"
+        assert not slow.closed
+        assert stage.node.stats.connections_closed == {"unread": 3}
+
+
 async def test_draining_answers_what_was_asked_and_then_closes():
     async with staged() as stage:
         producer, quiet, parked = stage.connect(), stage.connect(), stage.connect()
