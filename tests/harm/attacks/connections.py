@@ -48,8 +48,8 @@ async def lengths_of_frames_that_never_come(scene: Scene) -> None:
 
 @attack(memory_max=320 * MiB)
 async def half_requests_that_drip(scene: Scene) -> None:
-    """300 frames of 2 MiB; of each 70 KB come at once, and the rest a byte at a time."""
-    peers = await opened(scene, 300)
+    """250 frames of 2 MiB; of each 70 KB come at once, and the rest a byte at a time."""
+    peers = await opened(scene, 250)
     await send_all(peers, (2 * MiB).to_bytes(4) + bytes(70_000))
     for _ in range(16):
         await send_all(peers, b"\0")
@@ -104,11 +104,21 @@ async def filled(scene: Scene, topic: str, mebibytes: int) -> AsyncIterator[None
 
 @attack()
 async def answers_that_nobody_reads(scene: Scene) -> None:
-    """100 connections each ask eight times for 8 MiB of records, and read nothing."""
+    """50 connections each ask eight times for 8 MiB of records, and read nothing."""
     async with filled(scene, "unread", 8):
         wanted = requests.fetch({("unread", 0): 0}, max_wait_ms=0)
-        for peer in await opened(scene, 100):
+        for peer in await opened(scene, 50):
             peer.take_little()
             frames = [peer.frame(apis.FETCH, 12, wanted) for _ in range(8)]
             await peer.send(b"".join(frames))
         await asyncio.sleep(4)
+
+
+@attack(descriptors=1024)
+async def five_hundred_honest_clients_of_one_address(scene: Scene) -> None:
+    """No attack: on a pod with 1,024 descriptors all of them are served, and served again."""
+    peers = [await scene.connect() for _ in range(500)]
+    for _ in range(2):
+        for peer in peers:
+            await peer.ask(*API_VERSIONS, messages.ApiVersionsRequest())
+    await neighbour(scene)
