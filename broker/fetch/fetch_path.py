@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.calls.call import Call
+from broker.calls.shares import Owner, owner_of
 from broker.cluster.placement import Placement, zone_of_client
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
@@ -163,7 +164,7 @@ class FetchPath:
             slots=settings.kafka.max_incremental_fetch_session_cache_slots,
             draw_id=lambda: rng.randint(1, INT32_MAX),
         )
-        self.parked: FetchPurgatory[_Fetch] = FetchPurgatory()
+        self.parked: FetchPurgatory[_Fetch] = FetchPurgatory(owner_of=_owner_of)
         self._bytes_max = settings.kafka.fetch_max_bytes
         self._rules = TopicRules(settings.kafka)
         self._zone = settings.zone
@@ -193,7 +194,7 @@ class FetchPath:
     def start(self, call: Call, request: FetchRequest) -> None:
         """Take a fetch; it is answered now or later."""
         now_ms = self._now_ms()
-        fetched = self.sessions.open(call.version, request, now_ms)
+        fetched = self.sessions.open(call.version, request, now_ms, call.connection.peer)
         if isinstance(fetched, ErrorCode):
             call.answer(encode_response(call.version, FetchResponse(error=fetched)))
             return
@@ -336,7 +337,7 @@ class FetchPath:
             # What was read is let go of before more room is waited for: it is in the cache.
             room = max(room, found.byte_count + missing.missing_bytes)
             found.forget_all()
-            async with self._room.of(room):
+            async with self._room.of(room, _owner_of(fetch)):
                 until = until or self._loop.time() + LOAD_SECONDS_MAX
                 while found.byte_count + missing.missing_bytes <= room:
                     if not fetch.call.abandoned:
@@ -536,3 +537,7 @@ class FetchPath:
     def _session_changed(self, incarnation: Incarnation | None) -> None:
         if incarnation is not None:
             self._has_served = True
+
+
+def _owner_of(fetch: _Fetch) -> Owner:
+    return owner_of(fetch.call.connection.peer)

@@ -7,15 +7,17 @@ stable (`advanced`): each such partition has the offset up to which was counted,
 counts twice. Deadlines are kept by ticks of 10 ms: one timer for all.
 
 Invariants: a parked poll is in exactly one tick and is found under each of its partitions; taking
-it out removes all of that; the number of watched partitions is bounded.
+it out removes all of that; the number of watched partitions is bounded, and each client address has
+a share of it (`broker.calls.shares`).
 
 Pure: the shell (`broker.fetch.fetch_path`) owns the timer and the wake-up once per loop turn.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from typing import Final, Generic, TypeVar
 
+from broker.calls.shares import Owner, may_take
 from protocol.types import TopicId
 
 TICK_MS: Final = 10
@@ -52,8 +54,16 @@ class _Watchers(Generic[Poll]):
 class FetchPurgatory(Generic[Poll]):
     """All fetches of an agent that wait for data."""
 
-    def __init__(self, *, watches_max: int = 2_000_000) -> None:
+    def __init__(
+        self,
+        *,
+        owner_of: Callable[[Poll], Owner] = lambda _poll: Owner(""),
+        watches_max: int = 2_000_000,
+    ) -> None:
+        self._owner_of = owner_of
         self._watches_max = watches_max
+        self._plenty = watches_max * 9 // 10
+        """Up to here nobody's share need be counted."""
         self._watches_count = 0
         self._watchers: dict[tuple[TopicId, int], _Watchers[Poll]] = {}
         """Polls that read everything."""
@@ -76,7 +86,7 @@ class FetchPurgatory(Generic[Poll]):
     def park(
         self,
         poll: Poll,
-        watches: Iterable[tuple[TopicId, int, int, int]],
+        watches: Collection[tuple[TopicId, int, int, int]],
         *,
         committed: bool,
         bytes_missing: int,
@@ -84,8 +94,8 @@ class FetchPurgatory(Generic[Poll]):
     ) -> DelayedFetch[Poll]:
         """Let `poll` wait, for stable bytes when it reads `committed` records only.
 
-        `watches`: topic id, partition, bytes that count of it at most, last stable offset. At the
-        bound on watched partitions it waits for its deadline alone.
+        `watches`: topic id, partition, bytes that count of it at most, last stable offset. Whoever
+        has no share left of the partitions that may be watched waits for his deadline alone.
         """
         assert bytes_missing > 0
         tick = -(-deadline_ms // TICK_MS)
@@ -95,11 +105,13 @@ class FetchPurgatory(Generic[Poll]):
         if at_tick is None:
             at_tick = self._ticks[tick] = {}
             heapq.heappush(self._tick_heap, tick)
+        if self._watches_count + len(watches) > self._plenty and not self._has_share(
+            poll, len(watches)
+        ):
+            watches = ()
         at_tick[parked] = None
         table = self._committed if committed else self._watchers
         for topic_id, partition, bytes_max, last_stable in watches:
-            if self._watches_count >= self._watches_max:
-                break
             key = (topic_id, partition)
             if key not in parked.watches:
                 self._watches_count += 1
@@ -109,6 +121,16 @@ class FetchPurgatory(Generic[Poll]):
                 watchers = table[key] = _Watchers(last_stable)
             watchers.polls[parked] = None
         return parked
+
+    def _has_share(self, poll: Poll, wanted: int) -> bool:
+        owner = self._owner_of(poll)
+        held = sum(
+            len(parked.watches)
+            for at_tick in self._ticks.values()
+            for parked in at_tick
+            if self._owner_of(parked.poll) == owner
+        )
+        return may_take(held, wanted, used=self._watches_count, most=self._watches_max)
 
     def is_watched(self, topic_id: TopicId, partition: int) -> bool:
         """Somebody waits for bytes of this partition."""

@@ -4,8 +4,8 @@ A session is this agent's own; on another one the client is told 70 and starts o
 always legal. Likewise an agent may decline to make one (session id 0 in the answer).
 
 Invariants: the epoch of a session grows by one with each request, from 1, and after 2^31 - 1 comes
-1; sessions and partitions remembered are bounded; a session whose last partition is forgotten is
-gone. A session is used by one version range, names (until v12) or topic ids (from v13).
+1; sessions and partitions remembered are bounded, and each client address has a share of both
+(`broker.calls.shares`); a session whose last partition is forgotten is gone. A session is used by one version range, names (until v12) or topic ids (from v13).
 
 Left out: reading, and what the partitions' errors are (`broker.fetch.fetch_path`).
 """
@@ -13,6 +13,7 @@ Left out: reading, and what the partitions' errors are (`broker.fetch.fetch_path
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from broker.calls.shares import Owner, is_nearly_full, may_take, owner_of
 from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, FetchPartition, FetchRequest, PartitionAnswer
 from protocol.types import TopicId
@@ -51,12 +52,19 @@ class CachedPartition:
 
 
 class _Session:
-    __slots__ = ("by_id", "epoch", "places", "session_id", "used_ms")
+    __slots__ = ("by_id", "epoch", "owner", "places", "session_id", "used_ms")
 
     def __init__(
-        self, session_id: int, places: dict[PlaceKey, CachedPartition], *, by_id: bool, now_ms: int
+        self,
+        session_id: int,
+        places: dict[PlaceKey, CachedPartition],
+        *,
+        owner: Owner,
+        by_id: bool,
+        now_ms: int,
     ) -> None:
         self.session_id = session_id
+        self.owner = owner
         self.places = places
         self.by_id = by_id
         self.epoch = 1
@@ -141,10 +149,13 @@ class FetchSessions:
         """Partitions remembered in all sessions."""
         return self._places_count
 
-    def open(self, version: int, request: FetchRequest, now_ms: int) -> FetchContext | ErrorCode:
+    def open(
+        self, version: int, request: FetchRequest, now_ms: int, peer: str = ""
+    ) -> FetchContext | ErrorCode:
         """What `request` is about; makes, goes on with or ends a session. An error is of the whole.
 
-        On an error the client starts over with a full request.
+        On an error the client starts over with a full request. `peer`: the client's address and
+        port.
         """
         by_id = version >= TOPIC_IDS_FROM
         if request.session_epoch in {EPOCH_INITIAL, EPOCH_FINAL}:
@@ -152,7 +163,7 @@ class FetchSessions:
             places = _places_of(request)
             session = None
             if request.session_epoch == EPOCH_INITIAL and places:
-                session = self._make(places, by_id=by_id, now_ms=now_ms)
+                session = self._make(places, owner_of(peer), by_id=by_id, now_ms=now_ms)
             return FetchContext(list(places.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -163,7 +174,9 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         return self._go_on(session, request, now_ms)
 
-    def _go_on(self, session: _Session, request: FetchRequest, now_ms: int) -> FetchContext:
+    def _go_on(
+        self, session: _Session, request: FetchRequest, now_ms: int
+    ) -> FetchContext | ErrorCode:
         places = session.places
         count_before = len(places)
         for place in _places_of(request).values():
@@ -177,7 +190,12 @@ class FetchSessions:
             assert topic is not None
             for partition in partitions:
                 places.pop((topic, partition), None)
-        self._places_count += len(places) - count_before
+        growth = len(places) - count_before
+        if growth > 0 and not self._has_places(session.owner, growth):
+            self._places_count += growth
+            self._drop(session.session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        self._places_count += growth
         session.epoch = session.epoch + 1 if session.epoch < INT32_MAX else 1
         session.used_ms = now_ms
         del self._sessions[session.session_id]
@@ -187,25 +205,40 @@ class FetchSessions:
         return FetchContext(list(places.values()), session, incremental=True)
 
     def _make(
-        self, places: dict[PlaceKey, CachedPartition], *, by_id: bool, now_ms: int
+        self, places: dict[PlaceKey, CachedPartition], owner: Owner, *, by_id: bool, now_ms: int
     ) -> _Session | None:
-        if self._slots <= 0:
-            return None
-        if len(self._sessions) >= self._slots:
-            oldest = next(iter(self._sessions.values()))
-            if now_ms - oldest.used_ms < EVICTABLE_AFTER_MS:
-                return None
+        oldest = next(iter(self._sessions.values()), None)
+        if (
+            oldest is not None
+            and now_ms - oldest.used_ms >= EVICTABLE_AFTER_MS
+            and not self._has_slot(owner)
+        ):
             self._drop(oldest.session_id)
-        if self._places_count + len(places) > self._places_max:
+        if not (self._has_slot(owner) and self._has_places(owner, len(places))):
             return None
         session_id = self._draw_id()
         if session_id in self._sessions:
             return None
         assert SESSION_NONE < session_id <= INT32_MAX
-        session = _Session(session_id, places, by_id=by_id, now_ms=now_ms)
+        session = _Session(session_id, places, owner=owner, by_id=by_id, now_ms=now_ms)
         self._sessions[session_id] = session
         self._places_count += len(places)
         return session
+
+    def _has_slot(self, owner: Owner) -> bool:
+        used, most = len(self._sessions), self._slots
+        if not is_nearly_full(used, most):
+            return True
+        held = sum(session.owner == owner for session in self._sessions.values())
+        return may_take(held, used=used, most=most)
+
+    def _has_places(self, owner: Owner, wanted: int) -> bool:
+        used, most = self._places_count, self._places_max
+        if not is_nearly_full(used + wanted - 1, most):
+            return True
+        sessions = self._sessions.values()
+        held = sum(len(session.places) for session in sessions if session.owner == owner)
+        return may_take(held, wanted, used=used, most=most)
 
     def _drop(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

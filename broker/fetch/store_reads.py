@@ -2,7 +2,8 @@
 
 A fetch that misses pages or spans has them read in rounds: a page says where spans lie, and while
 it is read jobs may move them. What is under way is bounded by `ReadBudget`, in bytes (P15): a span
-of a segment is larger than what most fetches ask for. A failure is that of one object alone.
+of a segment is larger than what most fetches ask for. Clients take turns, so that one who reads
+much old data is waited for once. A failure is that of one object alone.
 
 Left out: what is missing and what becomes of it (`broker.fetch.answers`), barriers
 (`broker.fetch.fetch_path`), requests to the store (`storage.reader`).
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from broker.calls.shares import Owner
 from broker.fetch.answers import LOAD_BYTES_MAX, Collected, LoadedData
 from storage.fetch_plan import SpanRead
 from storage.formats.spans import ObjectId, Page
@@ -27,7 +29,7 @@ LOADS_MAX: Final = 32
 
 
 class ReadBudget:
-    """Bytes that fetches may have read at a time, first come, first served.
+    """Bytes that fetches may have read at a time; their owners take turns, first come, first served.
 
     Who needs more than there is at all has the room to himself.
     """
@@ -36,23 +38,24 @@ class ReadBudget:
         self._bytes_max = max(bytes_max, 2 * LOAD_BYTES_MAX)
         self._used = 0
         self._entered = 0
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._queues: dict[Owner, deque[tuple[int, asyncio.Future[None]]]] = {}
+        """Of each owner that waits; the one whose turn is next comes first."""
 
     @asynccontextmanager
-    async def of(self, byte_count: int) -> AsyncIterator[None]:
+    async def of(self, byte_count: int, owner: Owner) -> AsyncIterator[None]:
         """Wait until there is room for so many bytes, and take it."""
-        await self._enter(byte_count)
+        await self._enter(byte_count, owner)
         try:
             yield
         finally:
             self._leave(byte_count)
 
-    async def _enter(self, byte_count: int) -> None:
-        if not self._queue and self._fits(byte_count):
+    async def _enter(self, byte_count: int, owner: Owner) -> None:
+        if not self._queues and self._fits(byte_count):
             self._take(byte_count)
             return
         turn = asyncio.get_running_loop().create_future()
-        self._queue.append((byte_count, turn))
+        self._queues.setdefault(owner, deque()).append((byte_count, turn))
         try:
             await turn
         except asyncio.CancelledError:
@@ -77,14 +80,18 @@ class ReadBudget:
         self._admit()
 
     def _admit(self) -> None:
-        while self._queue:
-            byte_count, turn = self._queue[0]
+        while self._queues:
+            owner, queue = next(iter(self._queues.items()))
+            byte_count, turn = queue[0]
+            if not turn.cancelled() and not self._fits(byte_count):
+                return
+            queue.popleft()
+            del self._queues[owner]
+            if queue:
+                self._queues[owner] = queue  # Behind the others.
             if not turn.cancelled():
-                if not self._fits(byte_count):
-                    return
                 self._take(byte_count)
                 turn.set_result(None)
-            self._queue.popleft()
 
 
 async def read_missing(

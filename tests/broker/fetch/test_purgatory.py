@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.calls.shares import Owner
 from broker.fetch.purgatory import FetchPurgatory
 from protocol.types import TopicId
 
@@ -71,7 +72,7 @@ def test_at_the_bound_of_watched_partitions_a_poll_waits_for_its_time_alone() ->
     parked.park(
         "p", [(T, 0, 100, 0), (T, 1, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000
     )
-    assert parked.watches_count == 1
+    assert parked.watches_count == 0
     assert not parked.arrived(T, 1, 5)
     assert parked.take_expired(1000) == ["p"]
     assert parked.watches_count == 0
@@ -191,3 +192,17 @@ def test_who_must_look_again_when_its_time_is_up_comes_out_once() -> None:
     parked.unsettled(T, 0)
     assert parked.take_expired(2000) == ["p"]
     assert parked.take_unsettled() == []
+
+
+def test_one_who_watches_nearly_all_is_woken_by_time_alone_and_another_by_bytes() -> None:
+    parked: FetchPurgatory[str] = FetchPurgatory(
+        owner_of=lambda poll: Owner(poll[:1]), watches_max=100
+    )
+    for at in range(10):
+        watches = [(T, 10 * at + each, 100, 0) for each in range(10)]
+        parked.park(f"a{at}", watches, committed=False, bytes_missing=1, deadline_ms=1000)
+    parked.park("b", [(T, 200, 100, 0)], committed=False, bytes_missing=1, deadline_ms=1000)
+    assert parked.watches_count == 91
+    assert not parked.arrived(T, 95, 5)
+    assert parked.arrived(T, 200, 5)
+    assert parked.take_ready() == ["b"]

@@ -139,3 +139,40 @@ def test_a_partition_named_twice_is_fetched_once() -> None:
     request.topics.append(("t", None, [FetchPartition(0, 5, 10)]))
     fetched = sessions.open(11, request, 0)
     assert [place.wanted.fetch_offset for place in fetched.places] == [5]
+
+
+def _opened(sessions: FetchSessions, peer: str, *offsets: int, now_ms: int = 0) -> int:
+    fetched = sessions.open(11, _request(*offsets), now_ms, peer)
+    assert not isinstance(fetched, ErrorCode)
+    return fetched.session_id
+
+
+def test_one_address_with_nearly_all_sessions_gets_no_more_and_another_does() -> None:
+    sessions = _sessions(slots=100)
+    made = [_opened(sessions, f"10.0.0.1:{port}", 0) != 0 for port in range(200)]
+    assert made == [True] * 90 + [False] * 110
+    assert _opened(sessions, "10.0.0.2:1", 0) != 0
+
+
+def test_one_address_with_nearly_all_partitions_remembered_gets_no_more_and_another_does() -> None:
+    sessions = _sessions(slots=1000, places_max=100)
+    made = [_opened(sessions, "10.0.0.1:1", *range(9)) != 0 for _ in range(12)]
+    assert made == [True] * 10 + [False] * 2
+    assert _opened(sessions, "10.0.0.2:1", *range(9)) != 0
+
+
+def test_a_session_beyond_the_share_takes_the_place_of_one_unused_for_two_minutes() -> None:
+    sessions = _sessions(slots=100)
+    for port in range(90):
+        _opened(sessions, f"10.0.0.1:{port}", 0)
+    assert _opened(sessions, "10.0.0.1:1", 0, now_ms=119_999) == 0
+    assert _opened(sessions, "10.0.0.1:1", 0, now_ms=120_000) != 0
+    assert len(sessions) == 90
+
+
+def test_a_session_that_grows_beyond_the_bound_on_partitions_ends() -> None:
+    sessions = _sessions(places_max=20)
+    sessions.open(11, _request(0), 0)
+    grown = sessions.open(11, _request(*range(30), session_id=1, epoch=1), 0)
+    assert grown == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.places_count) == (0, 0)

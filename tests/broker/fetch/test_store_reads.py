@@ -5,6 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.calls.shares import Owner
 from broker.fetch.answers import LOAD_BYTES_MAX
 from broker.fetch.store_reads import LOADS_MAX, ReadBudget
 
@@ -14,14 +15,15 @@ MAX = 4 * LOAD_BYTES_MAX
 class Load:
     """One who reads for a while."""
 
-    def __init__(self, room: ReadBudget, byte_count: int) -> None:
+    def __init__(self, room: ReadBudget, byte_count: int, owner: str = "one") -> None:
         self.byte_count = byte_count
+        self.owner = Owner(owner)
         self.inside = False
         self.leave = asyncio.Event()
         self.task = asyncio.create_task(self._run(room))
 
     async def _run(self, room: ReadBudget) -> None:
-        async with room.of(self.byte_count):
+        async with room.of(self.byte_count, self.owner):
             self.inside = True
             try:
                 await self.leave.wait()
@@ -56,6 +58,23 @@ async def test_a_small_room_holds_two_fetches() -> None:
         one.leave.set()
 
 
+async def test_who_reads_much_is_waited_for_once_by_who_comes_later() -> None:
+    room = ReadBudget(MAX)
+    many = [Load(room, LOAD_BYTES_MAX) for _ in range(50)]
+    await _settle()
+    late = Load(room, LOAD_BYTES_MAX, owner="two")
+    await _settle()
+    assert not late.inside
+    for one in [one for one in many if one.inside][:2]:
+        one.leave.set()
+    await _settle()
+    assert late.inside
+    late.leave.set()
+    for one in many:
+        one.leave.set()
+    await asyncio.gather(*(one.task for one in many))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -73,7 +92,7 @@ async def test_room_is_bounded_and_everybody_gets_in(steps) -> None:
     loads: list[Load] = []
     for what, number in steps:
         if what == "enter":
-            loads.append(Load(room, number))
+            loads.append(Load(room, number, "one" if len(loads) % 3 else "two"))
         elif loads:
             one = loads[number % len(loads)]
             if what == "leave":
@@ -94,5 +113,5 @@ async def test_room_is_bounded_and_everybody_gets_in(steps) -> None:
     for one in loads:
         one.leave.set()
     await asyncio.gather(*(one.task for one in loads), return_exceptions=True)
-    async with room.of(MAX), asyncio.timeout(1):
+    async with room.of(MAX, Owner("one")), asyncio.timeout(1):
         pass

@@ -1,0 +1,172 @@
+"""Shares of what is bounded: no client uses up what all need, and one alone gets nearly all of it.
+
+The rule (`may_take`): of a bound, whoever holds `held` may take one more while `held` is less than
+nine times what is free. It follows that
+
+* nobody is refused before nine tenths of the whole are taken, whoever has how much of it;
+* one owner alone gets nine tenths, two that want all get 9/19 each, n of them 9/(9n + 1) each;
+* who holds nothing gets something as long as anything is free;
+* a bound of less than ten is anybody's: a tenth of it is nothing that could be kept for others.
+
+An *owner* is who a share is counted for: a client's address (`owner_of`), of IPv6 its network of 64
+bits, since one host has all of that. Clients behind one proxy are one owner, which they notice
+only when nearly everything is taken, and most of it by them.
+
+The whole may be the cluster's. `apply` judges it alone, and knows no addresses; so an agent keeps
+a `Ledger` of what was made through it by whom, and refuses before it proposes. A client that goes
+to k agents has k shares, and still leaves something; an agent that starts anew knows of nothing
+that was made before, and then a tenth of what is free stays free. Both slow an attacker down; what
+bounds the cluster is `apply`.
+
+Pure. Left out: what is bounded, and which error a refusal is (docs/design/shares.md has both).
+"""
+
+import functools
+import ipaddress
+from collections.abc import Callable, Hashable
+from itertools import islice
+from typing import Final, Generic, NewType, TypeVar
+
+Owner = NewType("Owner", str)
+
+TIMES_FREE: Final = 9
+LOOKS: Final = 2
+"""Things that are looked at again whenever one is noted, so that what is gone is forgotten."""
+LOOKS_BEFORE_REFUSAL: Final = 1_000
+
+_IPV6_NETWORK_BITS: Final = 64
+
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+def owner_of(peer: str) -> Owner:
+    """Who a client is, of its `address:port` (`broker.calls.call.Connection.peer`)."""
+    return _owner_at(peer.rpartition(":")[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _owner_at(address: str) -> Owner:
+    if ":" not in address:
+        return Owner(address)
+    try:
+        network = ipaddress.ip_network(
+            (address.partition("%")[0], _IPV6_NETWORK_BITS), strict=False
+        )
+    except ValueError:
+        return Owner(address)
+    return Owner(str(network))
+
+
+def is_nearly_full(used: int, most: int) -> bool:
+    """Whether the rule can bind at all. Before that nobody need be asked what he holds."""
+    return used >= TIMES_FREE * (most - used)
+
+
+def may_take(held: int, wanted: int = 1, *, used: int, most: int) -> bool:
+    """Whether who holds `held` may take so many more of `most`, of which `used` are taken.
+
+    Many are judged as if they were taken one by one.
+    """
+    return held + wanted - 1 < TIMES_FREE * (most - used - wanted + 1)
+
+
+class _Holding(Generic[Thing]):
+    """What one owner has."""
+
+    __slots__ = ("begun", "held", "things")
+
+    def __init__(self) -> None:
+        self.things: dict[Thing, int] = {}
+        """Sizes as they were when last looked at; those looked at longest ago come first."""
+        self.held = 0
+        """Their sum."""
+        self.begun = 0
+        """Of what is on its way, and no thing yet."""
+
+
+class Ledger(Generic[Thing]):
+    """What clients have made through this agent, by owner.
+
+    A thing is named as the machine names it, and `size_of` tells how much of the bound it takes
+    now; 0: it is gone. So nobody has to say when one goes: a few are looked at again whenever one
+    is noted, and many before an owner is refused. The ledger names at most about twice what there is.
+    """
+
+    def __init__(
+        self, most: int, *, size_of: Callable[[Thing], int], used: Callable[[], int] | None = None
+    ) -> None:
+        """`used`: of the whole, if others than the ledger's owners have some of it."""
+        self._most = most
+        self._size_of = size_of
+        self._used = used
+        self._holdings: dict[Owner, _Holding[Thing]] = {}
+        self._held = 0
+        self._begun = 0
+
+    def __len__(self) -> int:
+        """Things that it names."""
+        return sum(len(holding.things) for holding in self._holdings.values())
+
+    @property
+    def most(self) -> int:
+        return self._most
+
+    def held_by(self, owner: Owner) -> int:
+        """What the owner holds as far as was looked, and what it has on its way."""
+        holding = self._holdings.get(owner)
+        return 0 if holding is None else holding.held + holding.begun
+
+    def admits(self, owner: Owner, wanted: int = 1) -> bool:
+        """Whether the owner may have so much more."""
+        if not is_nearly_full(self._taken() + wanted - 1, self._most):
+            return True
+        holding = self._holdings.get(owner)
+        if holding is not None:
+            self._look(owner, holding, LOOKS_BEFORE_REFUSAL)
+        return may_take(self.held_by(owner), wanted, used=self._taken(), most=self._most)
+
+    def begin(self, owner: Owner, size: int = 1) -> None:
+        """So much is on its way, and counts as taken until it is `settle`d."""
+        self._holding(owner).begun += size
+        self._begun += size
+
+    def settle(self, owner: Owner, thing: Thing, size: int = 1) -> None:
+        """What was begun has come to be, or has not; nobody need say which."""
+        holding = self._holding(owner)
+        holding.begun -= size
+        self._begun -= size
+        assert holding.begun >= 0
+        self.note(owner, thing)
+
+    def note(self, owner: Owner, thing: Thing) -> None:
+        """The owner has made the thing, or made it grow."""
+        holding = self._holding(owner)
+        self._weigh(holding, thing)
+        self._look(owner, holding, LOOKS)
+        # Those of others too, who may never come again.
+        for other in list(islice(self._holdings, 1)):
+            rotated = self._holdings[other] = self._holdings.pop(other)
+            self._look(other, rotated, LOOKS)
+
+    def _taken(self) -> int:
+        return self._begun + (self._held if self._used is None else self._used())
+
+    def _holding(self, owner: Owner) -> _Holding[Thing]:
+        holding = self._holdings.get(owner)
+        if holding is None:
+            holding = self._holdings[owner] = _Holding()
+        return holding
+
+    def _look(self, owner: Owner, holding: _Holding[Thing], most: int) -> None:
+        for thing in list(islice(holding.things, most)):
+            self._weigh(holding, thing)
+        if not holding.things and not holding.begun:
+            del self._holdings[owner]
+
+    def _weigh(self, holding: _Holding[Thing], thing: Thing) -> None:
+        before = holding.things.pop(thing, 0)
+        size = self._size_of(thing)
+        if size > 0:
+            holding.things[thing] = size
+        holding.held += size - before
+        self._held += size - before
