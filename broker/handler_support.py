@@ -3,16 +3,21 @@
 Leaves out what one API alone needs.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from broker.calls.call import Call
 from broker.calls.outcomes import forget
+from broker.calls.shares import owner_of
 from broker.config import table_configs
-from broker.node import Node
-from coordinator.commands.table_commands import TABLES_LEVEL, SetSubjectRules
+from broker.node import Node, PartitionRange
+from coordinator.commands.entries import CreateTopic, Outcome, Rejected
+from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic, SetSubjectRules
 from coordinator.log.metadata_log import LogError
 from coordinator.tables.partition import Partition
 from coordinator.tables.schemas import GLOBAL
+from coordinator.tables.topics import TOPIC_PARTITIONS_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
 
@@ -51,6 +56,30 @@ def shut_out_older(node: Node, names: Iterable[str], incarnation: Incarnation) -
     of_tables = any(name.startswith(table_configs.PREFIX) for name in names)
     if of_tables and node.log_client.machine.schemas.is_untouched:
         forget(node.log_client.propose(SetSubjectRules(GLOBAL, None, None), incarnation))
+
+
+def propose_partitions(
+    node: Node,
+    call: Call,
+    command: CreateTopic | GrowTopic,
+    added: PartitionRange,
+    incarnation: Incarnation,
+) -> asyncio.Future[Outcome]:
+    """Propose what makes these partitions. Raises KafkaError when the client has no share left."""
+    owner = owner_of(call.connection.peer)
+    shares, count = node.partition_shares, added[2]
+    if count <= TOPIC_PARTITIONS_MAX:  # Else the log says what is wrong.
+        shares.require(owner, count)
+    shares.begin(owner, count)
+
+    def settle(future: asyncio.Future[Outcome]) -> None:
+        failed = future.cancelled() or future.exception() is not None
+        made = not failed and not isinstance(future.result(), Rejected)
+        shares.settle(owner, added, count, made=made)
+
+    future = node.log_client.propose(command, incarnation)
+    future.add_done_callback(settle)
+    return future
 
 
 def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:

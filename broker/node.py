@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.calls.shares import Ledger
 from broker.cluster.placement import Placement, Placements
 from coordinator.commands.entries import Outcome
+from coordinator.tables.topics import PARTITIONS_MAX
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.calls.off_loop import OffLoop
@@ -70,6 +72,10 @@ class EdgeStats:
         buckets[min(elapsed_ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
 
 
+PartitionRange = tuple[str, int, int]
+"""Partitions of a topic that came at once: its name, the first, how many."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Node:
     """One agent, as its handlers see it."""
@@ -94,6 +100,19 @@ class Node:
     placements: Placements = field(default_factory=Placements)
     creations: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
     """Topics being created because somebody asked for their metadata, by name."""
+    partition_shares: Ledger[PartitionRange] = field(init=False)
+
+    def __post_init__(self) -> None:
+        machine = self.log_client.machine
+
+        def size_of(added: PartitionRange) -> int:
+            name, first, count = added
+            topic = machine.topics.by_name(name)
+            return count if topic is not None and topic.partition_count >= first + count else 0
+
+        self.partition_shares = Ledger(
+            PARTITIONS_MAX, "partitions", size_of=size_of, used=lambda: len(machine.partitions)
+        )
 
     def placement(self, listener: str) -> Placement:
         """Which live agents the clients of a listener are told to use."""

@@ -18,7 +18,7 @@ to k agents has k shares, and still leaves something; an agent that starts anew 
 that was made before, and then a tenth of what is free stays free. Both slow an attacker down; what
 bounds the cluster is `apply`.
 
-Pure. Left out: what is bounded, and which error a refusal is (docs/design/shares.md has both).
+Pure. Left out: what is bounded, and what is said when it is full (docs/design/shares.md has both).
 """
 
 import functools
@@ -26,6 +26,8 @@ import ipaddress
 from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Final, Generic, NewType, TypeVar
+
+from protocol.errors import ErrorCode, KafkaError
 
 Owner = NewType("Owner", str)
 
@@ -93,10 +95,17 @@ class Ledger(Generic[Thing]):
     """
 
     def __init__(
-        self, most: int, *, size_of: Callable[[Thing], int], used: Callable[[], int] | None = None
+        self,
+        most: int,
+        nouns: str,
+        *,
+        size_of: Callable[[Thing], int],
+        used: Callable[[], int] | None = None,
     ) -> None:
-        """`used`: of the whole, if others than the ledger's owners have some of it."""
+        """`nouns`: what there are `most` of; `used`: of the whole, if others than the ledger's
+        owners have some of it."""
         self._most = most
+        self._nouns = nouns
         self._size_of = size_of
         self._used = used
         self._holdings: dict[Owner, _Holding[Thing]] = {}
@@ -106,10 +115,6 @@ class Ledger(Generic[Thing]):
     def __len__(self) -> int:
         """Things that it names."""
         return sum(len(holding.things) for holding in self._holdings.values())
-
-    @property
-    def most(self) -> int:
-        return self._most
 
     def held_by(self, owner: Owner) -> int:
         """What the owner holds as far as was looked, and what it has on its way."""
@@ -125,18 +130,33 @@ class Ledger(Generic[Thing]):
             self._look(owner, holding, LOOKS_BEFORE_REFUSAL)
         return may_take(self.held_by(owner), wanted, used=self._taken(), most=self._most)
 
+    def require(self, owner: Owner, wanted: int = 1) -> None:
+        """As `admits`. Raises KafkaError(POLICY_VIOLATION)."""
+        if not self.admits(owner, wanted):
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, self.refusal(owner))
+
+    def refusal(self, owner: Owner) -> str:
+        """What an owner is told that is not admitted."""
+        return (
+            f"The client's address has {self.held_by(owner)} {self._nouns} of at most {self._most},"
+            " which are nearly used up: remove some first."
+        )
+
     def begin(self, owner: Owner, size: int = 1) -> None:
         """So much is on its way, and counts as taken until it is `settle`d."""
         self._holding(owner).begun += size
         self._begun += size
 
-    def settle(self, owner: Owner, thing: Thing, size: int = 1) -> None:
-        """What was begun has come to be, or has not; nobody need say which."""
+    def settle(self, owner: Owner, thing: Thing, size: int = 1, *, made: bool) -> None:
+        """What was begun has come to be as `thing`, or was not `made`."""
         holding = self._holding(owner)
         holding.begun -= size
         self._begun -= size
         assert holding.begun >= 0
-        self.note(owner, thing)
+        if made:
+            self.note(owner, thing)
+        else:
+            self._look(owner, holding, LOOKS)
 
     def note(self, owner: Owner, thing: Thing) -> None:
         """The owner has made the thing, or made it grow."""

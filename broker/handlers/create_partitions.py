@@ -5,7 +5,8 @@ Kafka does it checks replica assignments, though nothing follows from them here 
 hashing); of quotas on such changes (KIP-599) there are none.
 
 Errors, per topic: 3, 7 (may still happen), 35 (an agent of an older release is live), 37 (not more
-than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named twice).
+than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named twice), 44
+(partitions are nearly used up, by this client).
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
-from broker.handler_support import live_incarnation, refuse_beside_older
+from broker.handler_support import live_incarnation, propose_partitions, refuse_beside_older
 from broker.node import Node
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
 from protocol import apis
@@ -41,12 +42,12 @@ async def handle(
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            command = _command(node, topic)
+            command, first = _command(node, topic)
+            if not request.validate_only:
+                added = (topic.name, first, command.partition_count - first)
+                item.future = propose_partitions(node, call, command, added, incarnation)
         except KafkaError as error:
             item.refused = error
-        else:
-            if not request.validate_only:
-                item.future = node.log_client.propose(command, incarnation)
     await wait_for_changes(wanted.values(), request.timeout_ms)
     return CreatePartitionsResponse(results=[_result(*each) for each in wanted.items()])
 
@@ -70,8 +71,9 @@ API: Final = Api(
 )
 
 
-def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:
-    """Raises KafkaError; the log judges the numbers again."""
+def _command(node: Node, wanted: CreatePartitionsTopic) -> tuple[GrowTopic, int]:
+    """The command, and how many partitions there are. Raises KafkaError; the log judges the
+    numbers again."""
     machine = node.log_client.machine
     topic = machine.topics.by_name(wanted.name)
     if topic is None:
@@ -83,7 +85,7 @@ def _command(node: Node, wanted: CreatePartitionsTopic) -> GrowTopic:
         raise KafkaError(rejected.error, rejected.message)
     if wanted.assignments is not None:
         _check_assignments(node, wanted.assignments, wanted.count - topic.partition_count)
-    return GrowTopic(topic.topic_id, wanted.count)
+    return GrowTopic(topic.topic_id, wanted.count), topic.partition_count
 
 
 def _check_assignments(

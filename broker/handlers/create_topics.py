@@ -8,7 +8,7 @@ There are no replicas: any replication factor from 1 to 32767 is taken, assignme
 for form and then dropped, and the answer says how many agents Metadata lists for a partition.
 
 Errors: 7 (may still happen), 17, 35 (configs of tables while an older agent is live), 36, 37, 38,
-39, 40, 41 (no session: send it elsewhere), 42.
+39, 40, 41 (no session: send it elsewhere), 42, 44 (partitions are nearly used up, by this client).
 """
 
 from collections import Counter
@@ -19,7 +19,12 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.config import topic_configs
-from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
+from broker.handler_support import (
+    live_incarnation,
+    propose_partitions,
+    refuse_tables_of_some,
+    shut_out_older,
+)
 from broker.node import Node
 from coordinator.commands.entries import CreateTopic, TopicCreated
 from coordinator.tables.topics import name_error
@@ -33,7 +38,7 @@ from protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.types import TOPIC_ID_ZERO, TopicId
+from protocol.types import TOPIC_ID_ZERO, Incarnation, TopicId
 
 DEFAULT: Final = -1
 REPLICATION_FACTOR_MAX: Final = 32_767
@@ -63,7 +68,7 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
         for item in wanted:
             if item.command is not None and item.refused is None:
                 shut_out_older(node, [name for name, _ in item.command.configs], incarnation)
-                item.future = node.log_client.propose(item.command, incarnation)
+                _propose(node, call, item, item.command, incarnation)
         await wait_for_changes(wanted, request.timeout_ms)
     return CreateTopicsResponse(topics=[_result(node, call, item) for item in _once(wanted)])
 
@@ -86,6 +91,16 @@ API: Final = Api(
         Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("topics[].name",)),
     ),
 )
+
+
+def _propose(
+    node: Node, call: Call, item: _TopicCreation, command: CreateTopic, incarnation: Incarnation
+) -> None:
+    added = (command.name, 0, command.partition_count)
+    try:
+        item.future = propose_partitions(node, call, command, added, incarnation)
+    except KafkaError as error:
+        item.refused = error
 
 
 def _once(wanted: list[_TopicCreation]) -> list[_TopicCreation]:

@@ -70,7 +70,7 @@ async def _init(
         request.producer_id,
         request.producer_epoch,
     )
-    outcome = await service.propose(call, command, service.incarnation())
+    outcome = await service.init(call, command, service.incarnation())
     if isinstance(outcome, Rejected):
         raise KafkaError(error_codes.for_init(outcome.error, call.version), outcome.message)
     assert isinstance(outcome, ProducerInitialized)

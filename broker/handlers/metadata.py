@@ -7,7 +7,7 @@ if a barrier can be had. Auto-creation proposes the topic and answers with it, n
 one round trip less than Kafka takes.
 
 Errors, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION,
-INVALID_PARTITIONS (no room in the cluster); LEADER_NOT_AVAILABLE when the log does not say
+INVALID_PARTITIONS (no room in the cluster, or for this client); LEADER_NOT_AVAILABLE when the log does not say
 (retriable, as the first two are). Topics are kept encoded (`broker.cluster.topic_bytes`).
 """
 
@@ -19,7 +19,12 @@ from broker.calls.call import Call
 from broker.calls.outcomes import forget, outcome_of, wait_for
 from broker.cluster.placement import Placement, zone_of_client
 from broker.cluster.topic_bytes import encode_metadata
-from broker.handler_support import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, caught_up
+from broker.handler_support import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    caught_up,
+    propose_partitions,
+)
 from broker.node import Node
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
 from coordinator.log.metadata_log import LogError
@@ -162,9 +167,14 @@ async def _create(node: Node, call: Call, names: list[str]) -> dict[str, ErrorCo
     incarnation = node.log_client.incarnation()
     if incarnation is None:
         return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
-    creations = {name: _creation(node, name, incarnation) for name in names}
-    await wait_for(list(creations.values()), CREATION_WAIT_MS)
+    creations: dict[str, asyncio.Future[Outcome]] = {}
     errors: dict[str, ErrorCode] = {}
+    for name in names:
+        try:
+            creations[name] = _creation(node, call, name, incarnation)
+        except KafkaError:
+            errors[name] = ErrorCode.INVALID_PARTITIONS
+    await wait_for(list(creations.values()), CREATION_WAIT_MS)
     for name, creation in creations.items():
         try:
             outcome = outcome_of(creation, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -182,12 +192,19 @@ def _of_rejected(code: ErrorCode) -> ErrorCode:
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _creation(node: Node, name: str, incarnation: Incarnation) -> asyncio.Future[Outcome]:
-    """The creation of the topic that is under way here, or a new one."""
+def _creation(
+    node: Node, call: Call, name: str, incarnation: Incarnation
+) -> asyncio.Future[Outcome]:
+    """The creation of the topic that is under way here, or a new one.
+
+    Raises KafkaError when the client has no share of partitions left.
+    """
     creation = node.creations.get(name)
     if creation is None:
-        command = CreateTopic(name, node.settings.kafka.num_partitions, ())
-        creation = node.creations[name] = node.log_client.propose(command, incarnation)
+        count = node.settings.kafka.num_partitions
+        command = CreateTopic(name, count, ())
+        creation = propose_partitions(node, call, command, (name, 0, count), incarnation)
+        node.creations[name] = creation
         creation.add_done_callback(lambda _: node.creations.pop(name, None))
         forget(creation)
         node.stats.topics_auto_created += 1

@@ -23,6 +23,7 @@ from typing import Final
 from broker.calls.call import Call
 from broker.calls.clock import GroupClock
 from broker.calls.outcomes import outcome_of, wait_for
+from broker.calls.shares import Ledger, owner_of
 from broker.calls.stalls import TICK_MS
 from broker.config.settings import Settings
 from broker.transactions import placement
@@ -37,7 +38,12 @@ from coordinator.commands.transaction_commands import (
 )
 from coordinator.log_client import LogClient
 from coordinator.proposer import InvalidCommandError
-from coordinator.tables.transactions import TransactionRow
+from coordinator.tables.transactions import (
+    ALL_PARTICIPANTS_MAX,
+    ID_SIZE_MAX,
+    TRANSACTIONAL_IDS_MAX,
+    TransactionRow,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation, TopicId
 from txn.transactions import State, TransactionMetadata
@@ -68,6 +74,34 @@ class TransactionCoordinator:
         self._now_ms = 0
         """What transactions are timed by: the clock, but for times without a proven session."""
         self._open = OpenTransactions()
+        self._make_shares()
+
+    def _make_shares(self) -> None:
+        """What each client made here of what is bounded for the whole cluster."""
+        table = self._log_client.machine.transactions
+
+        def participants_of(transactional_id: str) -> int:
+            row = table.get(transactional_id)
+            return 0 if row is None else len(row.partitions) + len(row.group_ids)
+
+        self._ids: Ledger[str] = Ledger(
+            TRANSACTIONAL_IDS_MAX,
+            "transactional ids",
+            size_of=lambda transactional_id: table.get(transactional_id) is not None,
+            used=lambda: len(table),
+        )
+        self._id_sizes: Ledger[str] = Ledger(
+            ID_SIZE_MAX,
+            "characters in transactional ids",
+            size_of=lambda each: 0 if table.get(each) is None else len(each),
+            used=lambda: table.size,
+        )
+        self._participants: Ledger[str] = Ledger(
+            ALL_PARTICIPANTS_MAX,
+            "partitions and groups in open transactions",
+            size_of=participants_of,
+            used=lambda: table.participants,
+        )
 
     # For handlers.
 
@@ -113,6 +147,26 @@ class TransactionCoordinator:
             raise
         return outcome
 
+    async def init(self, call: Call, command: InitProducer, incarnation: Incarnation) -> Outcome:
+        """As `propose`. Raises KafkaError also when the client has no share of new ids left."""
+        transactional_id = command.transactional_id
+        if self.txn_metadata(transactional_id) is not None:
+            return await self.propose(call, command, incarnation)
+        owner = owner_of(call.connection.peer)
+        ledgers = ((self._ids, 1), (self._id_sizes, len(transactional_id)))
+        for ledger, size in ledgers:
+            ledger.require(owner, size)
+        for ledger, size in ledgers:
+            ledger.begin(owner, size)
+        made = False
+        try:
+            outcome = await self.propose(call, command, incarnation)
+            made = not isinstance(outcome, Rejected)
+        finally:
+            for ledger, size in ledgers:
+                ledger.settle(owner, transactional_id, size, made=made)
+        return outcome
+
     async def add(
         self,
         call: Call,
@@ -128,6 +182,9 @@ class TransactionCoordinator:
         of a later one leaves the first ones in the transaction, where they do no harm without
         records. Raises KafkaError as `propose`.
         """
+        owner = owner_of(call.connection.peer)
+        if not self._participants.admits(owner, len(partitions) + len(group_ids)):
+            return ErrorCode.POLICY_VIOLATION
         parts = [
             tuple(partitions[at : at + ADD_ROWS_MAX])
             for at in range(0, len(partitions), ADD_ROWS_MAX)
@@ -150,6 +207,7 @@ class TransactionCoordinator:
                 if code is not ErrorCode.NONE:
                     break
             if code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                self._participants.note(owner, transactional_id)
                 return code
             self.stats.moved += 1
         return code

@@ -128,8 +128,8 @@ class Agent:
 
     # Clients.
 
-    def connect(self, listener: str = "PLAINTEXT") -> Client:
-        return Client(self.server, listener)
+    def connect(self, listener: str = "PLAINTEXT", *, address: str = "127.0.0.1") -> Client:
+        return Client(self.server, listener, address=address)
 
     async def call(
         self, api_key: int, request: Any, *, version: int | None = None, **more: Any

@@ -10,6 +10,7 @@ from broker.calls.shares import (
     may_take,
     owner_of,
 )
+from protocol.errors import ErrorCode, KafkaError
 
 ONE, TWO = Owner("10.0.0.1"), Owner("10.0.0.2")
 
@@ -93,6 +94,7 @@ class _World:
         self.sizes: dict[str, int] = {}
         self.ledger: Ledger[str] = Ledger(
             most,
+            "things",
             size_of=lambda thing: self.sizes.get(thing, 0),
             used=lambda: sum(self.sizes.values()),
         )
@@ -136,7 +138,7 @@ def test_what_is_on_its_way_counts_until_it_has_come_or_not() -> None:
         world.ledger.begin(ONE)
     assert not world.ledger.admits(ONE)
     for at in range(90):
-        world.ledger.settle(ONE, f"refused-{at}")
+        world.ledger.settle(ONE, f"refused-{at}", made=False)
     assert world.ledger.held_by(ONE) == 0
     assert len(world.ledger) == 0
     assert world.ledger.admits(ONE)
@@ -165,7 +167,16 @@ def test_a_refusal_looks_at_a_bounded_number_of_things() -> None:
 
 
 def test_without_others_the_whole_is_what_the_ledger_has() -> None:
-    ledger: Ledger[str] = Ledger(10, size_of=len)
+    ledger: Ledger[str] = Ledger(10, "letters", size_of=len)
     ledger.note(ONE, "123456789")
     assert not ledger.admits(ONE)
     assert ledger.admits(TWO)
+
+
+def test_a_refusal_says_who_has_how_much_of_what() -> None:
+    world = _World(20)
+    for at in range(18):
+        assert world.make(ONE, f"one-{at}")
+    with pytest.raises(KafkaError, match="has 18 things of at most 20") as refused:
+        world.ledger.require(ONE)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
