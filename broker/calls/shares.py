@@ -116,24 +116,35 @@ class Ledger(Generic[Thing]):
         """Things that it names."""
         return sum(len(holding.things) for holding in self._holdings.values())
 
+    def names(self, owner: Owner, thing: Thing) -> bool:
+        """Whether the thing is known to be the owner's; how large it is now may not be."""
+        holding = self._holdings.get(owner)
+        return holding is not None and thing in holding.things
+
     def held_by(self, owner: Owner) -> int:
         """What the owner holds as far as was looked, and what it has on its way."""
         holding = self._holdings.get(owner)
         return 0 if holding is None else holding.held + holding.begun
 
+    def is_plenty(self, wanted: int = 1) -> bool:
+        """Whether anybody may have so much more."""
+        return not is_nearly_full(self._taken() + wanted - 1, self._most)
+
     def admits(self, owner: Owner, wanted: int = 1) -> bool:
         """Whether the owner may have so much more."""
-        if not is_nearly_full(self._taken() + wanted - 1, self._most):
+        if self.is_plenty(wanted):
             return True
         holding = self._holdings.get(owner)
         if holding is not None:
             self._look(owner, holding, LOOKS_BEFORE_REFUSAL)
         return may_take(self.held_by(owner), wanted, used=self._taken(), most=self._most)
 
-    def require(self, owner: Owner, wanted: int = 1) -> None:
-        """As `admits`. Raises KafkaError(POLICY_VIOLATION)."""
+    def require(
+        self, owner: Owner, wanted: int = 1, *, code: ErrorCode = ErrorCode.POLICY_VIOLATION
+    ) -> None:
+        """As `admits`. Raises KafkaError(code)."""
         if not self.admits(owner, wanted):
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, self.refusal(owner))
+            raise KafkaError(code, self.refusal(owner))
 
     def refusal(self, owner: Owner) -> str:
         """What an owner is told that is not admitted."""

@@ -19,15 +19,17 @@ from typing import Any, Final, Protocol, TypeVar
 from broker.calls.call import Call
 from broker.calls.clock import GroupClock
 from broker.calls.outcomes import outcome_of
+from broker.calls.shares import Owner, owner_of
 from broker.calls.stalls import TICK_MS
 from broker.config.group_configs import group_settings
 from broker.config.group_settings import GroupSettings
 from broker.config.settings import Settings
 from broker.groups.claims import ShardClaims
-from broker.groups.coordinator_runtime import NOT_OURS, CoordinatorRuntime
+from broker.groups.coordinator_runtime import NOT_OURS, SOFT_GROUPS_MAX, CoordinatorRuntime
 from broker.groups.group.effects import Caller, Effects
 from broker.groups.group.live import GroupFactory, LiveGroup
 from broker.groups.group_context import GroupRequest
+from broker.groups.group_shares import GroupShares
 from broker.groups.stats import GroupStats
 from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import (
@@ -54,6 +56,8 @@ from protocol.messages import (
 )
 from protocol.types import Incarnation
 
+SMALL_REQUEST_BYTES: Final = 4096
+"""Requests that wait for a group are counted, if larger, or if a member may come of them."""
 CONSUMER_PROTOCOL: Final = "consumer"
 """In `group.coordinator.rebalance.protocols`: KIP-848 is served."""
 
@@ -94,6 +98,12 @@ class GroupCoordinator:
             stats=self.stats,
         )
         self.claims = ShardClaims(log_client, self.runtime, self._clock)
+        self.shares = GroupShares(
+            log_client.machine.groups,
+            self.runtime.in_memory,
+            soft_groups_max=SOFT_GROUPS_MAX,
+            soft_groups=self.runtime.soft_groups,
+        )
 
     async def run(self) -> None:
         """Coordinate for ever."""
@@ -244,6 +254,7 @@ class GroupCoordinator:
             request.group_id,
             lambda group, by: group.join(by, request),
             to,
+            joins=True,
             fresh_id=self._fresh_id(),
         )
 
@@ -274,6 +285,7 @@ class GroupCoordinator:
             lambda group, by: group.consumer_heartbeat(by, request, topics),
             to,
             kind=GroupKind.CONSUMER,
+            joins=request.member_epoch == 0,
             fresh_id="" if request.member_id else self._fresh_id(),
         )
 
@@ -314,13 +326,19 @@ class GroupCoordinator:
         to: Responder[Any],
         *,
         kind: GroupKind = GroupKind.CLASSIC,
+        joins: bool = False,
         fresh_id: str = "",
     ) -> None:
+        counted: _Counted | None = None
         try:
             self.coordinates(group_id)
+            if joins or call.frame_bytes > SMALL_REQUEST_BYTES:
+                counted = _Counted(self.shares, call, group_id, to)
+                self.shares.begin(counted.owner, group_id, call.frame_bytes, joins=joins)
         except KafkaError as error:
             to.refuse(error)
             return
+        to = counted or to
         asked = GroupRequest(
             kind,
             ask,
@@ -332,12 +350,39 @@ class GroupCoordinator:
             to.refuse,
         )
         self.runtime.submit(group_id, asked)
+        if counted is not None and joins:
+            self.shares.asked(counted.owner, group_id)
 
     def _fresh_id(self) -> str:
         """A random UUID (version 4) from this agent's chance."""
         bits = self._rng.getrandbits(128) & ~(0xF << 76 | 0x3 << 62) | 4 << 76 | 2 << 62
         text = f"{bits:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class _Counted:
+    """A responder that ends what its client has of memory for the request."""
+
+    def __init__(self, shares: GroupShares, call: Call, group_id: str, to: Responder[Any]) -> None:
+        self.owner: Owner = owner_of(call.connection.peer)
+        self._shares = shares
+        self._group_id = group_id
+        self._byte_count = call.frame_bytes
+        self._to = to
+
+    def respond(self, response: Any) -> None:
+        member_id = ""
+        if isinstance(response, JoinGroupResponse | ConsumerGroupHeartbeatResponse):
+            member_id = response.member_id or ""
+        self._end(member_id)
+        self._to.respond(response)
+
+    def refuse(self, error: KafkaError) -> None:
+        self._end("")
+        self._to.refuse(error)
+
+    def _end(self, member_id: str) -> None:
+        self._shares.end(self.owner, self._group_id, self._byte_count, member_id)
 
 
 def _host_of(call: Call) -> str:

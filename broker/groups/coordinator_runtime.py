@@ -152,6 +152,15 @@ class CoordinatorRuntime:
         row = self._log_client.machine.groups.get(group_id)
         return None if row is None else self._make(group_id, row.kind)
 
+    def in_memory(self, group_id: str) -> LiveGroup | None:
+        """The group if it is here; nothing is loaded."""
+        context = self._groups.get(group_id)
+        return None if context is None else context.group
+
+    def soft_groups(self) -> int:
+        """About how many groups are here without a row."""
+        return max(0, len(self._groups) - len(self._log_client.machine.groups))
+
     def knows(self, group_id: str) -> bool:
         """Is there a row, or soft state, of the group?"""
         return group_id in self._groups or self._log_client.machine.groups.get(group_id) is not None

@@ -7,7 +7,8 @@ each other: each is proposed as soon as no change of its group is under way, and
 is that of its own command. `frazil.commit.owner.only`: see `broker.groups.commits`.
 
 Errors, per partition: 3, 100 (v10), 7 (may still happen), 12, 14, 15, 16, 22, 24, 25, 27, 28 (fits
-into no entry), 35 (a member of KIP-848 before v9), 44 (more than a cluster keeps), 69 (v9+), 82, 113.
+into no entry), 35 (a member of KIP-848 before v9), 44 (more than a cluster keeps, or this
+client's share of it), 69 (v9+), 82, 113.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Final, TypeVar
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.shares import owner_of
 from broker.groups import commits
 from broker.groups.commits import Committer, RequestedOffset
 from broker.node import Node
@@ -44,7 +46,10 @@ async def handle(node: Node, call: Call, request: OffsetCommitRequest) -> Offset
         await node.log_client.barrier()
         wanted = _requested_offsets(node, call.version, request)
     await node.groups.settled(request.group_id)
-    codes = await _commit(node, call.version, request, wanted)
+    with node.groups.shares.committing(
+        owner_of(call.connection.peer), request.group_id, wanted, pending=False
+    ):
+        codes = await _commit(node, call.version, request, wanted)
     rest = iter(codes)
     return OffsetCommitResponse(
         topics=[_answer(topic, [next(rest) for _ in topic.partitions]) for topic in request.topics]

@@ -15,6 +15,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.shares import owner_of
 from broker.groups import commits
 from broker.groups.commits import Committer, RequestedOffset
 from broker.handlers.offset_commit import put
@@ -59,7 +60,10 @@ async def handle(
     if isinstance(_instance(node, call, request), ErrorCode):
         await node.log_client.barrier()
         await node.groups.settled(request.group_id)
-    codes = await _commit(node, call, request, wanted)
+    with node.groups.shares.committing(
+        owner_of(call.connection.peer), request.group_id, wanted, pending=True
+    ):
+        codes = await _commit(node, call, request, wanted)
     return _answer(call, request, codes)
 
 

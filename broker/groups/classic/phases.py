@@ -141,6 +141,14 @@ class ClassicPhases:
         """Those who were only given an id count."""
         return bool(len(self.members) or self._pending)
 
+    def member_size(self, member_id: str) -> int:
+        """Of its id and metadata."""
+        member = self.members.get(member_id)
+        if member is None:
+            return len(member_id) if member_id in self._pending else 0
+        metadata = sum([len(name) + len(each) for name, each in member.protocols])
+        return len(member_id) + metadata
+
     def size_max(self) -> int:
         """How many members there may be."""
         return min(self.settings.max_size, MEMBERS_MAX)

@@ -360,6 +360,10 @@ class ConsumerGroup:
     def has_members(self) -> bool:
         return bool(self.image.members) or self._writing is not None
 
+    def member_size(self, member_id: str) -> int:
+        """A member is written before it hears that it is one."""
+        return 0
+
     def describe(self) -> DescribedGroup:
         """DescribeGroups is for classic groups; this is what Kafka says of others."""
         return DescribedGroup(

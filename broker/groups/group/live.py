@@ -93,6 +93,11 @@ class LiveGroup(Protocol):
         """Members of the row, joining and pending ones; False: nothing is lost with the object."""
         ...
 
+    def member_size(self, member_id: str) -> int:
+        """Bytes, about, of what only memory may have: a pending member, or one of the classic
+        protocol; 0: there is no such one."""
+        ...
+
     def owner_of(self, topic_name: str, topic_id: TopicId, partition: int) -> str | None:
         """The member that owns the partition in the current generation or assignment."""
         ...

@@ -176,6 +176,9 @@ class FakeGroup:
             return "PreparingRebalance"
         return "Stable" if self.members else "Empty"
 
+    def member_size(self, member_id: str) -> int:
+        return 0
+
     def has_members(self):
         return bool(self.members or self.parked)
 

@@ -29,6 +29,9 @@ class Group:
         assert topic_name == "logs"
         return self._subscribes
 
+    def member_size(self, member_id: str) -> int:
+        return 0
+
     def has_members(self) -> bool:
         return self._members
 
