@@ -2,7 +2,9 @@
 
 Kafka's rules: an id without an open transaction is forgotten `transactional.id.expiration.ms`
 after its newest change; what a partition knows of a producer, `producer.id.expiration.ms` after
-that one's newest batch there, unless its transaction is open there.
+that one's newest batch there, unless its transaction is open there. When nearly as many are known
+as may be, a client may have made them to no purpose: then the oldest ones go sooner
+(`pressed_expiration_ms`), since at the bound no producer could be new.
 
 This preselects, by the machine's time, so a wild clock expires nothing; `apply` decides again.
 Every agent looks at its share, found by rendezvous hashing over the live ones. While agents differ
@@ -13,8 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
+from broker.calls.shares import is_nearly_full
 from broker.cluster.placement import best_rank
 from coordinator.commands.transaction_commands import PartitionProducers
+from coordinator.tables.partitions import WINDOWS_MAX
 from coordinator.tables.transactions import TransactionRow
 from protocol.types import TopicId
 from txn.producers import updated_ms
@@ -22,6 +26,11 @@ from txn.producers import updated_ms
 IDS_PER_COMMAND_MAX: Final = 500
 ID_BYTES_PER_COMMAND_MAX: Final = 32 * 1024
 PRODUCERS_PER_COMMAND_MAX: Final = 1_000
+
+PRESSED_SHARE: Final = 0.2
+"""Of all producers known to partitions, so many go at once when there are nearly too many."""
+PRESSED_MS_MIN: Final = 600_000
+"""But none that wrote since: no client sends a batch again for so long (`delivery.timeout.ms`)."""
 
 _MASK: Final = (1 << 64) - 1
 
@@ -49,6 +58,23 @@ def idle(
         for producer_id, window in windows
         if producer_id not in kept and updated_ms(window) <= old_ms
     ]
+
+
+def is_crowded(window_count: int) -> bool:
+    """Whether partitions know nearly as many producers as they may."""
+    return is_nearly_full(window_count, WINDOWS_MAX)
+
+
+def pressed_expiration_ms(idle_ms: Sequence[int], *, expiration_ms: int) -> int:
+    """The expiration by which `PRESSED_SHARE` of the producers go that have been idle longest.
+
+    `idle_ms`: of a sample.
+    """
+    longest_first = sorted(idle_ms, reverse=True)
+    if not longest_first:
+        return expiration_ms
+    at = max(int(len(longest_first) * PRESSED_SHARE) - 1, 0)
+    return min(max(longest_first[at], PRESSED_MS_MIN), expiration_ms)
 
 
 def id_slices(transactional_ids: Iterable[str]) -> Iterator[tuple[str, ...]]:

@@ -9,6 +9,7 @@ Invariant: between two awaits a bounded number of rows is looked at.
 
 import asyncio
 import logging
+from itertools import islice
 from typing import Final
 
 from broker.node import Node
@@ -19,11 +20,15 @@ from coordinator.commands.transaction_commands import ExpireProducers, ExpireTra
 from coordinator.log.metadata_log import LogError
 from coordinator.proposer import NotDoneError
 from coordinator.tables.partitions import Partition
+from txn.producers import updated_ms
 
 logger = logging.getLogger(__name__)
 
 ROWS_PER_TURN_MAX: Final = 2_000
 """Of the loop."""
+CROWDED_CHECK_S: Final = 10.0
+SAMPLED_OF: Final = 64
+"""One producer of so many is looked at to find which ones are the oldest."""
 
 
 async def run(node: Node) -> None:
@@ -31,6 +36,7 @@ async def run(node: Node) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_run_ids(node), name="expiry of transactional ids")
         tasks.create_task(_run_producers(node), name="expiry of producers")
+        tasks.create_task(_run_crowded(node), name="expiry of the oldest producers")
 
 
 async def _run_ids(node: Node) -> None:
@@ -44,6 +50,13 @@ async def _run_producers(node: Node) -> None:
     while True:
         await asyncio.sleep(node.settings.kafka.producer_id_expiration_check_interval_ms / 1000)
         await sweep_producers(node)
+
+
+async def _run_crowded(node: Node) -> None:
+    while True:
+        await asyncio.sleep(CROWDED_CHECK_S)
+        if expiry.is_crowded(node.log_client.machine.partitions.window_count):
+            await sweep_oldest_producers(node)
 
 
 async def sweep_ids(node: Node) -> None:
@@ -64,9 +77,27 @@ async def sweep_ids(node: Node) -> None:
             return
 
 
-async def sweep_producers(node: Node) -> None:
-    """Go through the partitions that are this agent's to look after, once."""
+async def sweep_oldest_producers(node: Node) -> None:
+    """Forget the producers that have been idle longest, before their time."""
+    idle_ms: list[int] = []
+    looked_at = 0
+    for at, partition in enumerate(list(node.log_client.machine.partitions.with_windows())):
+        windows = partition.windows or {}
+        time_ms = node.log_client.machine.time_ms
+        sampled = islice(windows.values(), at % SAMPLED_OF, None, SAMPLED_OF)
+        idle_ms += [time_ms - updated_ms(window) for window in sampled]
+        looked_at += len(windows)
+        if looked_at >= SAMPLED_OF * ROWS_PER_TURN_MAX:
+            looked_at = 0
+            await asyncio.sleep(0)
     expiration_ms = node.settings.kafka.producer_id_expiration_ms
+    await sweep_producers(node, expiry.pressed_expiration_ms(idle_ms, expiration_ms=expiration_ms))
+
+
+async def sweep_producers(node: Node, expiration_ms: int | None = None) -> None:
+    """Go through the partitions that are this agent's to look after, once."""
+    if expiration_ms is None:
+        expiration_ms = node.settings.kafka.producer_id_expiration_ms
     slices = Slices()
     looked_at = 0
     for partition in list(node.log_client.machine.partitions.with_windows()):

@@ -248,3 +248,44 @@ def test_every_partition_is_looked_after_by_one_agent(node_ids: list[int]) -> No
         ]
         assert len(having) == 1
     assert not expiry.has_share(TOPIC, 0, node_id=None, node_ids=node_ids)
+
+
+def test_of_too_many_producers_the_fifth_goes_that_was_idle_longest() -> None:
+    hour = 3_600_000
+    idle_ms = [at * hour for at in range(10)]
+    pressed = expiry.pressed_expiration_ms(idle_ms, expiration_ms=24 * hour)
+    assert [each for each in idle_ms if each >= pressed] == [8 * hour, 9 * hour]
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "expected"),
+    [
+        ([1_000] * 50, expiry.PRESSED_MS_MIN),
+        ([90_000_000] * 50, 86_400_000),
+        ([], 86_400_000),
+    ],
+)
+def test_no_producer_goes_that_wrote_lately_and_none_stays_longer_than_ever(
+    idle_ms, expected
+) -> None:
+    assert expiry.pressed_expiration_ms(idle_ms, expiration_ms=86_400_000) == expected
+
+
+async def test_when_too_many_producers_are_known_the_oldest_go_but_for_open_transactions(
+    world, monkeypatch
+):
+    monkeypatch.setattr(expiry, "WINDOWS_MAX", 10)
+    monkeypatch.setattr(transaction_expiration, "SAMPLED_OF", 1)
+    async with world.agents("one") as (one,):
+        logs = await one.create_topic("logs")
+        producer_id, epoch = producer = await init(one, "open", timeout_ms=900_000)
+        instance = await add(one, "open", producer, partitions=[(logs.topic_id, 0)])
+        await write(one, "logs", producer_id=producer_id, epoch=epoch, instance=instance)
+        await write(one, "logs", producer_id=1000)
+        await asyncio.sleep(3_600)
+        for number in range(2000, 2007):
+            await write(one, "logs", producer_id=number)
+        job = asyncio.create_task(transaction_expiration.run(one.node))
+        await asyncio.sleep(2 * transaction_expiration.CROWDED_CHECK_S)
+        job.cancel()
+        assert producers_of(one, "logs") == [producer_id, *range(2000, 2007)]
