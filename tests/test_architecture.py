@@ -75,7 +75,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "groups.group": set(),
         "environment": set(),
         "http": set(),
-        "registry": {"environment"},
+        "registry": {"calls", "environment"},
         "fetch": {"calls", "cluster"},
         "groups.classic": {"groups.group"},
         "groups.consumer": {"groups.group"},

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.calls.shares import owner_of
 from broker.registry.checker import CheckerBusyError, CheckerUnavailableError, SchemaChecker
 from broker.registry.checks import Answer, Question
 from broker.registry.errors import (
@@ -31,6 +32,7 @@ from broker.registry.errors import (
     VERSION_NOT_FOUND,
     RegistryError,
 )
+from broker.registry.registry_shares import RegistryShares
 from broker.registry.request_body import read_object
 from broker.registry.subjects import SchemaLibrary, SubmittedSchema, subject_name
 from coordinator.commands.entries import Outcome, Rejected
@@ -64,10 +66,12 @@ class RegistryView:
     ready: Callable[[], bool]
     """The replica has been at the log's end."""
     library: SchemaLibrary = field(init=False)
+    shares: RegistryShares = field(init=False)
 
     def __post_init__(self) -> None:
         machine = self.log_client.machine
         self.library = SchemaLibrary(lambda: machine.schemas)
+        self.shares = RegistryShares(machine.schemas)
 
 
 VIEW: web.AppKey[RegistryView] = web.AppKey("registry", RegistryView)
@@ -149,15 +153,19 @@ async def propose(
     log_client = request.app[VIEW].log_client
     if not log_client.machine.incarnations.all_support(TABLES_LEVEL):
         raise RegistryError(NOT_PERMITTED, "An agent of an older release is running; upgrade it")
+    owner, shares = owner_of(f"{request.remote}:0"), request.app[VIEW].shares
+    newness = shares.require(owner, command)
     future = log_client.propose(command)
     done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
     if not done:
         future.add_done_callback(_consume)
         raise RegistryError(TIMED_OUT, "Operation timed out; it may still take effect")
     try:
-        return future.result()
+        outcome = future.result()
     except NotDoneError as error:
         raise RegistryError(STORE_ERROR, f"Error in the backend: not done: {error}") from error
+    shares.note(owner, command, outcome, newness)
+    return outcome
 
 
 def _consume(future: asyncio.Future[Outcome]) -> None:

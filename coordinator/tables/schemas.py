@@ -121,6 +121,20 @@ class Schemas:
         """Of all schemas together, as they are kept."""
         return self._body_bytes
 
+    @property
+    def version_count(self) -> int:
+        """Of all subjects, hidden ones too."""
+        return self._version_count
+
+    @property
+    def subject_count(self) -> int:
+        """Those with hidden versions, or with rules alone, too."""
+        return len(self._subjects)
+
+    def has_subject(self, subject: str) -> bool:
+        """Whether it is one of `subject_count`."""
+        return subject in self._subjects
+
     def subjects(self, *, deleted: bool = False) -> list[str]:
         """Names of subjects that have versions, in order; `deleted`: hidden versions count."""
         return sorted([name for name, row in self._subjects.items() if row.shown(deleted=deleted)])
