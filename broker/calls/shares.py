@@ -23,6 +23,7 @@ Pure. Left out: what is bounded, and what is said when it is full (docs/design/s
 
 import functools
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Final, Generic, NewType, TypeVar
@@ -78,8 +79,9 @@ class _Holding(Generic[Thing]):
     __slots__ = ("begun", "held", "things")
 
     def __init__(self) -> None:
-        self.things: dict[Thing, int] = {}
-        """Sizes as they were when last looked at; those looked at longest ago come first."""
+        self.things: OrderedDict[Thing, int] = OrderedDict()
+        """Sizes as they were when last looked at; those looked at longest ago come first. A dict
+        would walk over what was taken from its front, each time."""
         self.held = 0
         """Their sum."""
         self.begun = 0
@@ -108,7 +110,7 @@ class Ledger(Generic[Thing]):
         self._nouns = nouns
         self._size_of = size_of
         self._used = used
-        self._holdings: dict[Owner, _Holding[Thing]] = {}
+        self._holdings: OrderedDict[Owner, _Holding[Thing]] = OrderedDict()
         self._held = 0
         self._begun = 0
 
@@ -176,8 +178,8 @@ class Ledger(Generic[Thing]):
         self._look(owner, holding, LOOKS)
         # Those of others too, who may never come again.
         for other in list(islice(self._holdings, 1)):
-            rotated = self._holdings[other] = self._holdings.pop(other)
-            self._look(other, rotated, LOOKS)
+            self._holdings.move_to_end(other)
+            self._look(other, self._holdings[other], LOOKS)
 
     def _taken(self) -> int:
         return self._begun + (self._held if self._used is None else self._used())

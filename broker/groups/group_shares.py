@@ -136,6 +136,10 @@ class GroupShares:
         if pending:
             self._pending.require(owner, len(wanted))
         yield
+        row = self._table.get(group_id)
+        if row is None:
+            return
+        group_id = row.group_id  # The table's own text, not one more that may be long.
         if is_new:
             self._groups.note(owner, group_id)
         if not self._rows.names(owner, group_id):

@@ -163,8 +163,11 @@ class TransactionCoordinator:
             outcome = await self.propose(call, command, incarnation)
             made = not isinstance(outcome, Rejected)
         finally:
+            row = self._log_client.machine.transactions.get(transactional_id)
+            # The machine's own text, not one more that may be long.
+            name = transactional_id if row is None else row.transactional_id
             for ledger, size in ledgers:
-                ledger.settle(owner, transactional_id, size, made=made)
+                ledger.settle(owner, name, size, made=made)
         return outcome
 
     async def add(
@@ -207,7 +210,9 @@ class TransactionCoordinator:
                 if code is not ErrorCode.NONE:
                     break
             if code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                self._participants.note(owner, transactional_id)
+                row = self._log_client.machine.transactions.get(transactional_id)
+                if row is not None:
+                    self._participants.note(owner, row.transactional_id)
                 return code
             self.stats.moved += 1
         return code
