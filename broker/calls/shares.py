@@ -36,6 +36,8 @@ TIMES_FREE: Final = 9
 LOOKS: Final = 2
 """Things that are looked at again whenever one is noted, so that what is gone is forgotten."""
 LOOKS_BEFORE_REFUSAL: Final = 1_000
+OWNERS_MAX: Final = 10_000
+"""Of a `Flow`, about: each counts little then."""
 
 _IPV6_NETWORK_BITS: Final = 64
 
@@ -203,3 +205,32 @@ class Ledger(Generic[Thing]):
             holding.things[thing] = size
         holding.held += size - before
         self._held += size - before
+
+
+class Flow:
+    """Who has put how much into what is emptied from time to time: the log between snapshots.
+
+    Whose the rest is when some has gone nobody knows, so everybody's part is halved then.
+    """
+
+    def __init__(self, most: int, *, used: Callable[[], int]) -> None:
+        self._most = most
+        self._used = used
+        self._seen = 0
+        self._put: dict[Owner, int] = {}
+
+    def __len__(self) -> int:
+        """Owners that are known."""
+        return len(self._put)
+
+    def put(self, owner: Owner, byte_count: int) -> bool:
+        """The owner puts in so much; False: he has no share left, and must not."""
+        used = self._used()
+        if used < self._seen or len(self._put) >= OWNERS_MAX:
+            self._put = {each: part // 2 for each, part in self._put.items() if part > 1}
+        self._seen = used
+        held = self._put.get(owner, 0)
+        if is_nearly_full(used, self._most) and not may_take(held, used=used, most=self._most):
+            return False
+        self._put[owner] = held + byte_count
+        return True

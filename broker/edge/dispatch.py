@@ -15,6 +15,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Encoded
 from broker.calls.call import Call
+from broker.calls.shares import Flow, owner_of
 from broker.node import Node
 from coordinator.log.metadata_log import LogError
 from protocol import apis, messages
@@ -23,6 +24,10 @@ from protocol.errors import KafkaError, ProtocolError
 logger = logging.getLogger(__name__)
 
 STALE_REFUSAL: Final = "the agent stood still for a while; send the request again"
+LOG_SHARE_REFUSAL: Final = (
+    "the metadata log is nearly full until a snapshot is published, of what this address wrote;"
+    " send the request again"
+)
 
 
 class Dispatcher:
@@ -32,6 +37,8 @@ class Dispatcher:
         assert list(served) == list(apis.APIS), "every API that is advertised has a handler"
         self._node = node
         self._served = served
+        log_client = node.log_client
+        self._log_shares = Flow(node.settings.log_bytes_max, used=lambda: log_client.log_bytes)
 
     def dispatch(self, call: Call, tasks: asyncio.TaskGroup) -> None:
         """Start a call; it answers itself sooner or later, or closes its connection.
@@ -70,6 +77,10 @@ class Dispatcher:
             if call.stale and api.changes:
                 self._count_stale(call)
                 raise KafkaError(api.unavailable, STALE_REFUSAL)
+            if api.changes and not self._log_shares.put(
+                owner_of(call.connection.peer), call.frame_bytes
+            ):
+                raise KafkaError(api.unavailable, LOG_SHARE_REFUSAL)
             response = await handler.handle(self._node, call, request)
         except KafkaError as error:
             response = handler.refusal(call, request, error)

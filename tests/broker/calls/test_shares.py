@@ -4,6 +4,8 @@ import pytest
 
 from broker.calls.shares import (
     LOOKS_BEFORE_REFUSAL,
+    OWNERS_MAX,
+    Flow,
     Ledger,
     Owner,
     is_nearly_full,
@@ -180,3 +182,46 @@ def test_a_refusal_says_who_has_how_much_of_what() -> None:
     with pytest.raises(KafkaError, match="has 18 things of at most 20") as refused:
         world.ledger.require(ONE)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+class _Log:
+    """Something that is filled, and cut."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.flow = Flow(1_000, used=lambda: self.used)
+
+    def write(self, owner: Owner, byte_count: int = 10) -> bool:
+        if not self.flow.put(owner, byte_count):
+            return False
+        self.used += byte_count
+        return True
+
+
+def test_who_filled_the_log_waits_and_another_writes_on() -> None:
+    log = _Log()
+    written = [log.write(ONE) for _ in range(100)]
+    assert written == [True] * 90 + [False] * 10
+    assert log.write(TWO)
+
+
+def test_who_waits_for_the_log_goes_on_when_it_was_cut() -> None:
+    log = _Log()
+    for _ in range(91):
+        log.write(ONE)
+    assert log.used == 900
+    log.used = 890
+    assert log.write(ONE)
+
+
+def test_a_log_that_others_filled_takes_what_there_is_room_for() -> None:
+    log = _Log()
+    log.used = 990
+    assert log.write(ONE)
+
+
+def test_a_flow_knows_a_bounded_number_of_owners() -> None:
+    log = _Log()
+    for at in range(3 * OWNERS_MAX):
+        log.flow.put(Owner(str(at)), 1)
+    assert len(log.flow) <= OWNERS_MAX

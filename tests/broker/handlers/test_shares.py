@@ -12,6 +12,8 @@ from protocol.messages import (
     MetadataRequest,
     MetadataRequestTopic,
 )
+from tests.broker.groups.members import commit
+from tests.broker.groups.world import until_served
 from tests.broker.handlers.test_topics import create, delete, new
 from tests.kit import requests
 from tests.kit.agents import Agent
@@ -137,3 +139,20 @@ async def _add(
     request = requests.add_partitions(transactional_id, producer, [("logs", partition)])
     answer = await client.call(apis.ADD_PARTITIONS_TO_TXN, 3, request)
     return requests.error_of(answer)
+
+
+async def test_who_filled_the_log_is_told_to_come_again_and_another_is_served(world):
+    async with world.with_topic("one", log_bytes_max="1MiB") as (one,):
+        await until_served("g", one)
+
+        async def put(address: str) -> int:
+            request = commit("g", {"logs": {0: (1, -1, "x" * 2_000)}})
+            answer = await one.connect(address=address).call(apis.OFFSET_COMMIT, 8, request)
+            return requests.error_of(answer)
+
+        codes = [await put(GREEDY) for _ in range(520)]
+        filled = codes.count(0)
+        again = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert codes == [0] * filled + [again] * (520 - filled)
+        assert 0.85 < one.log_client.log_bytes / (1 << 20) < 0.95
+        assert await put(OTHER) == 0
