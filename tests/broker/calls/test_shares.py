@@ -31,6 +31,7 @@ def _fill(most: int, owners: int) -> list[int]:
     return held
 
 
+@pytest.mark.promise("P15")
 def test_one_alone_gets_nine_tenths() -> None:
     assert _fill(1_000, 1) == [900]
 
@@ -220,6 +221,7 @@ def test_a_log_that_others_filled_takes_what_there_is_room_for() -> None:
     assert log.write(ONE)
 
 
+@pytest.mark.promise("P15")
 def test_a_flow_knows_a_bounded_number_of_owners() -> None:
     log = _Log()
     for at in range(3 * OWNERS_MAX):

@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from broker.fetch.sessions import INT32_MAX, FetchSessions
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, FetchRequest, PartitionAnswer
@@ -170,6 +172,7 @@ def test_a_session_beyond_the_share_takes_the_place_of_one_unused_for_two_minute
     assert len(sessions) == 90
 
 
+@pytest.mark.promise("P15")
 def test_a_session_that_grows_beyond_the_bound_on_partitions_ends() -> None:
     sessions = _sessions(places_max=20)
     sessions.open(11, _request(0), 0)

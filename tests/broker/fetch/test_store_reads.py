@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +59,7 @@ async def test_a_small_room_holds_two_fetches() -> None:
         one.leave.set()
 
 
+@pytest.mark.promise("P15")
 async def test_who_reads_much_is_waited_for_once_by_who_comes_later() -> None:
     room = ReadBudget(MAX)
     many = [Load(room, LOAD_BYTES_MAX) for _ in range(50)]

@@ -38,6 +38,7 @@ async def _join_consumer(client: Client, group_id: str, member_id: str) -> int:
     return (await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code
 
 
+@pytest.mark.promise("P15")
 async def test_member_ids_given_out_and_never_used_are_shared(monkeypatch):
     monkeypatch.setattr(group_shares, "JOINING_BYTES_MAX", 20_000)
     async with agents() as (one,):
@@ -59,6 +60,7 @@ async def test_member_ids_that_have_expired_count_no_more(monkeypatch):
         assert await _join(one, GREEDY, "g") == ErrorCode.MEMBER_ID_REQUIRED
 
 
+@pytest.mark.promise("P15")
 async def test_joins_count_while_they_wait_though_their_connections_are_gone(monkeypatch):
     monkeypatch.setattr(group_shares, "JOINING_BYTES_MAX", 20_000)
     async with agents() as (one,):

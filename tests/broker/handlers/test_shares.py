@@ -51,6 +51,7 @@ def _few_partitions(monkeypatch) -> None:
     monkeypatch.setattr("coordinator.tables.topics.PARTITIONS_MAX", 40)
 
 
+@pytest.mark.promise("P15")
 async def test_one_client_with_nearly_all_partitions_gets_no_more_and_another_does(world):
     async with world.agents("one") as (one,):
         many = [new(f"t{at}", 2) for at in range(20)]
@@ -141,6 +142,7 @@ async def _add(
     return requests.error_of(answer)
 
 
+@pytest.mark.promise("P15")
 async def test_who_filled_the_log_is_told_to_come_again_and_another_is_served(world):
     async with world.with_topic("one", log_bytes_max="1MiB") as (one,):
         await until_served("g", one)

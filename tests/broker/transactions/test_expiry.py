@@ -271,6 +271,7 @@ def test_no_producer_goes_that_wrote_lately_and_none_stays_longer_than_ever(
     assert expiry.pressed_expiration_ms(idle_ms, expiration_ms=86_400_000) == expected
 
 
+@pytest.mark.promise("P15")
 async def test_when_too_many_producers_are_known_the_oldest_go_but_for_open_transactions(
     world, monkeypatch
 ):
