@@ -4,12 +4,12 @@ Leaves out what one API alone needs.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Hashable, Iterable
+from typing import Final, TypeVar
 
 from broker.calls.call import Call
 from broker.calls.outcomes import forget
-from broker.calls.shares import owner_of
+from broker.calls.shares import Ledger, Owner, owner_of
 from broker.config import table_configs
 from broker.node import Node, PartitionRange
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
@@ -20,6 +20,8 @@ from coordinator.tables.schemas import GLOBAL
 from coordinator.tables.topics import TOPIC_PARTITIONS_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Incarnation
+
+ThingT = TypeVar("ThingT", bound=Hashable)
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of
@@ -67,19 +69,46 @@ def propose_partitions(
 ) -> asyncio.Future[Outcome]:
     """Propose what makes these partitions. Raises KafkaError when the client has no share left."""
     owner = owner_of(call.connection.peer)
-    shares, count = node.partition_shares, added[2]
+    name, _, count = added
+    configs = command.configs if isinstance(command, CreateTopic) else ()
+    byte_count = require_configs(node, owner, name, configs)
     if count <= TOPIC_PARTITIONS_MAX:  # Else the log says what is wrong.
-        shares.require(owner, count)
-    shares.begin(owner, count)
-
-    def settle(future: asyncio.Future[Outcome]) -> None:
-        failed = future.cancelled() or future.exception() is not None
-        made = not failed and not isinstance(future.result(), Rejected)
-        shares.settle(owner, added, count, made=made)
-
+        node.partition_shares.require(owner, count)
     future = node.log_client.propose(command, incarnation)
-    future.add_done_callback(settle)
+    count_proposal(node.partition_shares, owner, added, count, future)
+    if byte_count:
+        count_proposal(node.config_shares, owner, name, byte_count, future)
     return future
+
+
+def require_configs(
+    node: Node, owner: Owner, name: str, configs: Iterable[tuple[str, str | None]]
+) -> int:
+    """By how many bytes a topic's configs grow. Raises KafkaError when the client has no share
+    left of those."""
+    topic = node.log_client.machine.topics.by_name(name)
+    before = {} if topic is None else topic.configs
+    growth = 0
+    for key, value in configs:
+        if value is not None:
+            growth += len(value) - len(before[key]) if key in before else len(key) + len(value)
+    if growth > 0:
+        node.config_shares.require(owner, growth)
+    return max(growth, 0)
+
+
+def count_proposal(
+    shares: Ledger[ThingT], owner: Owner, thing: ThingT, size: int, future: asyncio.Future[Outcome]
+) -> None:
+    """Have what was proposed count for its client, until it is known what became of it."""
+
+    def settle(done: asyncio.Future[Outcome]) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        made = not failed and not isinstance(done.result(), Rejected)
+        shares.settle(owner, thing, size, made=made)
+
+    shares.begin(owner, size)
+    future.add_done_callback(settle)
 
 
 def live_incarnation(node: Node, code: ErrorCode) -> Incarnation:

@@ -72,6 +72,8 @@ class EdgeStats:
         buckets[min(elapsed_ms.bit_length(), LATENCY_BUCKETS - 1)] += 1
 
 
+CONFIG_BYTES_MAX = 128 << 20
+"""Of topics that were configured through this agent; nothing else bounds the sum."""
 PartitionRange = tuple[str, int, int]
 """Partitions of a topic that came at once: its name, the first, how many."""
 
@@ -101,6 +103,8 @@ class Node:
     creations: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
     """Topics being created because somebody asked for their metadata, by name."""
     partition_shares: Ledger[PartitionRange] = field(init=False)
+    config_shares: Ledger[str] = field(init=False)
+    """Bytes of the configs of topics, by name."""
 
     def __post_init__(self) -> None:
         machine = self.log_client.machine
@@ -112,6 +116,14 @@ class Node:
 
         self.partition_shares = Ledger(
             PARTITIONS_MAX, "partitions", size_of=size_of, used=lambda: len(machine.partitions)
+        )
+
+        def config_bytes(name: str) -> int:
+            topic = machine.topics.by_name(name)
+            return 0 if topic is None else sum([len(k) + len(v) for k, v in topic.configs.items()])
+
+        self.config_shares = Ledger(
+            CONFIG_BYTES_MAX, "bytes of configs of topics", size_of=config_bytes
         )
 
     def placement(self, listener: str) -> Placement:

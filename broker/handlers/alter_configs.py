@@ -19,9 +19,16 @@ from typing import Any, Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
+from broker.calls.shares import owner_of
 from broker.config import group_configs, topic_configs
 from broker.config.changes import Changes, replaced
-from broker.handler_support import live_incarnation, refuse_tables_of_some, shut_out_older
+from broker.handler_support import (
+    count_proposal,
+    live_incarnation,
+    refuse_tables_of_some,
+    require_configs,
+    shut_out_older,
+)
 from broker.handlers.describe_configs import ResourceType
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
@@ -73,7 +80,7 @@ class Alteration(RequestedChange):
 
 
 async def handle(node: Node, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=await alter(node, request, _changes_of))
+    return AlterConfigsResponse(responses=await alter(node, call, request, _changes_of))
 
 
 def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
@@ -111,7 +118,7 @@ def _refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsRe
 
 
 async def alter(
-    node: Node, request: _Request, changes_of: Callable[[Any], ChangesOf]
+    node: Node, call: Call, request: _Request, changes_of: Callable[[Any], ChangesOf]
 ) -> list[AlterConfigsResourceResponse]:
     """Behind a barrier, since what is set decides what changes."""
     alterations = [
@@ -122,6 +129,7 @@ async def alter(
         )
         for resource in request.resources
     ]
+    owner = owner_of(call.connection.peer)
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     await node.log_client.barrier()
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
@@ -131,6 +139,9 @@ async def alter(
                 reason = "Each resource must appear at most once."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
             command = _command(node, item)
+            byte_count = 0
+            if isinstance(command, SetTopicConfigs):
+                byte_count = require_configs(node, owner, item.resource_name, command.configs)
         except KafkaError as error:
             item.refused = error
         else:
@@ -138,6 +149,9 @@ async def alter(
                 given = [name for name, value in command.configs if value is not None]
                 shut_out_older(node, given, incarnation)
                 item.future = node.log_client.propose(command, incarnation)
+                if byte_count:
+                    name = item.resource_name
+                    count_proposal(node.config_shares, owner, name, byte_count, item.future)
     await wait_for_changes(alterations, WAIT_MS)
     return [_result(item) for item in alterations]
 

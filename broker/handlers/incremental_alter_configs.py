@@ -26,7 +26,7 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=await alter(node, request, _changes_of))
+    return IncrementalAlterConfigsResponse(responses=await alter(node, call, request, _changes_of))
 
 
 def refusal(

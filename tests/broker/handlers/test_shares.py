@@ -158,3 +158,25 @@ async def test_who_filled_the_log_is_told_to_come_again_and_another_is_served(wo
         assert codes == [0] * filled + [again] * (520 - filled)
         assert 0.85 < one.log_client.log_bytes / (1 << 20) < 0.95
         assert await put(OTHER) == 0
+
+
+async def test_bytes_of_configs_are_shared_and_count_no_more_when_they_are_less(world, monkeypatch):
+    monkeypatch.setattr(node, "CONFIG_BYTES_MAX", 2_000)
+    name = "leader.replication.throttled.replicas"
+
+    def replicas(count: int) -> str:
+        return ",".join(["100:100"] * count)
+
+    async def alter(address: str, topic: str, count: int) -> int:
+        request = requests.alter_configs(topic, {name: replicas(count)})
+        client = one.connect(address=address)
+        return requests.error_of(await client.call(apis.INCREMENTAL_ALTER_CONFIGS, 1, request))
+
+    async with world.agents("one") as (one,):
+        configured = new("a", leader_replication_throttled_replicas=replicas(110))
+        assert await _create(one, GREEDY, configured, new("b"), new("c")) == [0] * 3
+        assert await alter(GREEDY, "b", 90) == 0
+        assert await alter(GREEDY, "c", 20) == REFUSED
+        assert await alter(OTHER, "c", 20) == 0
+        assert await alter(GREEDY, "a", 1) == 0
+        assert await alter(GREEDY, "c", 40) == 0
