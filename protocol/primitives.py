@@ -14,6 +14,9 @@ from protocol.types import TopicId
 
 INT32_MAX: Final = (1 << 31) - 1
 
+TAGGED_FIELDS_MAX: Final = 1_000
+"""In one place; Kafka's messages have fewer than ten. A field takes two bytes, and us a hundred."""
+
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 
@@ -108,6 +111,8 @@ def read_tagged_fields(view: memoryview, at: int) -> tuple[dict[int, memoryview]
     count, at = read_uvarint(view, at)
     if not count:
         return {}, at
+    if count > TAGGED_FIELDS_MAX:
+        raise ProtocolError(f"{count} tagged fields in one place, at most {TAGGED_FIELDS_MAX}")
     fields: dict[int, memoryview] = {}
     for _ in range(count):
         tag, at = read_uvarint(view, at)

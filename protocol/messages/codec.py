@@ -8,68 +8,41 @@ A field is found in the shape under its name, with "_ms" where kio has a duratio
 a version lacks is left out when written, and has the shape's default when read. Null for what a
 version cannot leave null is written as empty. Bytes behind a message are ignored, as Kafka does.
 Layouts are made when first used and kept.
+
+Long messages are read and written in slices: `decode_slices` and `encode_slices` are generators
+that pause after so many elements or bytes, and return what `decode_request` and `encode_response`
+do. Only arrays can be long, so only structs with arrays have a second reader and writer.
 """
 
 import dataclasses
 import functools
 import importlib
-import struct
 import typing
-from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages import cluster, groups, schemas, topics, transactions
-from protocol.primitives import (
-    MALFORMED,
-    array_count,
-    malformed,
-    nullable_string,
-    read_array_count,
-    read_count,
-    read_nullable_string,
-    read_string,
-    read_tagged_fields,
-    string,
-    uvarint,
+from protocol.messages.budgets import AT_ONCE_BYTES_MAX, REQUEST_BYTES_MAX
+from protocol.messages.layouts import (
+    FIXED,
+    Layout,
+    Meter,
+    Pauses,
+    Reader,
+    SliceReader,
+    SliceWriter,
+    Writer,
+    array,
+    at_once,
+    fixed_layout,
+    int32_array,
+    nullable_struct,
+    value_layout,
 )
+from protocol.primitives import MALFORMED, malformed, read_tagged_fields, uvarint
 from protocol.types import Buffer
-
-REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of APIs that carry no records. Elements may have two bytes, and cost us a hundred times that;
-100,000 topics with long names still fit.
-"""
-
-Reader = Callable[[memoryview, int], tuple[Any, int]]
-"""Value and the place after it."""
-Writer = Callable[[bytearray, Any], None]
-
-_FIXED: Final = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "int64": "q",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
-    "uuid": "16s",
-}
-"""Types of one length, as struct formats."""
-
-_SHORT_ARRAY: Final = 8
-"""Lists of nodes shorter than this, so nearly all, are packed together with their length."""
-
-
-class Layout(NamedTuple):
-    """How one message, or a struct inside one, is read and written."""
-
-    read: Reader
-    write: Writer
 
 
 class _Tagged(NamedTuple):
@@ -88,9 +61,36 @@ class _Step(NamedTuple):
 
 def decode_request(key: int, version: int, body: Buffer) -> Any:
     """The request of an API, as its shape. Raises ProtocolError; KeyError for unknown keys."""
+    if len(body) > AT_ONCE_BYTES_MAX:
+        return at_once(decode_slices(key, version, body, Meter(key)))
+    return _decode(request_layout(key, version), key, body)
+
+
+def decode_slices(key: int, version: int, body: Buffer, meter: Meter) -> Pauses:
+    """As `decode_request`, with pauses; `meter` has counted the elements at the end.
+
+    Raises OverBudgetError, a ProtocolError, before too many are made.
+    """
     if len(body) > REQUEST_BYTES_MAX:
         raise ProtocolError(f"a request of {len(body)} bytes, at most {REQUEST_BYTES_MAX}")
-    return _decode(request_layout(key, version), key, body)
+    layout = request_layout(key, version)
+    if layout.read_slices is None:
+        return _decode(layout, key, body)
+    try:
+        request, _ = yield from layout.read_slices(memoryview(body), 0, meter)
+    except MALFORMED as error:
+        raise malformed(f"a message of {apis.APIS[key].name}", error) from error
+    return request
+
+
+@functools.cache
+def refusable(key: int, version: int) -> bool:
+    """Whether the answer can say INVALID_REQUEST about the whole: it has an error code of its own.
+
+    Otherwise nothing can be said without naming elements, and the connection is closed.
+    """
+    schema = schemas.message_class(apis.APIS[key].name, version, "Response")
+    return any(field.name == "error_code" for field in schemas.fields(schema))
 
 
 def encode_response(key: int, version: int, response: Any) -> bytes:
@@ -99,6 +99,16 @@ def encode_response(key: int, version: int, response: Any) -> bytes:
     if key == apis.API_VERSIONS:
         response = _features_for(version, response)
     response_layout(key, version).write(out, response)
+    return bytes(out)
+
+
+def encode_slices(key: int, version: int, response: Any) -> Pauses:
+    """As `encode_response`, with pauses."""
+    layout = response_layout(key, version)
+    if layout.write_slices is None or key == apis.API_VERSIONS:
+        return encode_response(key, version, response)
+    out = bytearray()
+    yield from layout.write_slices(out, response, Meter(key))
     return bytes(out)
 
 
@@ -196,26 +206,32 @@ def _struct_layout(schema: type, shape: type) -> Layout:
         if field.tag is not None:
             layout = _field_layout(field, nested, flexible=flexible)
             tagged.append(_Tagged(field.tag, field.name, layout, defaults[field.name]))
-        elif field.kafka_type in _FIXED and not field.is_array:
+        elif field.kafka_type in FIXED and not field.is_array:
             run.append(field)
         else:
             _close_run(run, steps)
             steps.append(_Step((field.name,), _field_layout(field, nested, flexible=flexible)))
     _close_run(run, steps)
     tagged.sort(key=attrgetter("tag"))
-    if not flexible:
-        assert not tagged
-        return Layout(_struct_reader(shape, steps), _struct_writer(steps))
-    return Layout(
-        _struct_reader(shape, steps, {field.tag: field for field in tagged}),
-        _struct_writer(steps, tagged),
+    assert flexible or not tagged
+    tags = {field.tag: field for field in tagged} if flexible else None
+    layout = Layout(
+        _struct_reader(shape, steps, tags),
+        _struct_writer(steps, tags),
+        sum(step.layout.bytes_min for step in steps) + (1 if flexible else 0),
     )
+    if any(step.layout.read_slices for step in steps):
+        layout = layout._replace(read_slices=_struct_slice_reader(shape, steps, tags))
+    if any(step.layout.write_slices for step in steps):
+        layout = layout._replace(write_slices=_struct_slice_writer(steps, tags))
+    return layout
 
 
-def _struct_reader(
-    shape: type, steps: list[_Step], tags: dict[int, _Tagged] | None = None
-) -> Reader:
-    """`tags` is None where messages have no place for tagged fields."""
+_Tags = dict[int, _Tagged] | None
+"""In ascending order; None where messages have no place for tagged fields."""
+
+
+def _struct_reader(shape: type, steps: list[_Step], tags: _Tags) -> Reader:
     read_steps = [(step.names, step.layout.read) for step in steps]
 
     def read(view: memoryview, at: int) -> tuple[Any, int]:
@@ -227,23 +243,72 @@ def _struct_reader(
             else:
                 values.update(zip(names, value, strict=True))
         if tags is not None:
-            sent, at = read_tagged_fields(view, at)
-            for tag, content in sent.items():
-                if tag in tags:
-                    values[tags[tag].name] = tags[tag].layout.read(content, 0)[0]
+            at = _read_tagged(view, at, tags, values)
         return shape(**values), at
 
     return read
 
 
-def _struct_writer(steps: list[_Step], tagged: list[_Tagged] | None = None) -> Writer:
-    """As `_struct_reader`."""
+def _struct_slice_reader(shape: type, steps: list[_Step], tags: _Tags) -> SliceReader:
+    read_steps = [(step.names, step.layout.read, step.layout.read_slices) for step in steps]
+
+    def read(view: memoryview, at: int, meter: Meter) -> Pauses:
+        values: dict[str, Any] = {}
+        for names, read_step, read_slices in read_steps:
+            if read_slices is None:
+                value, at = read_step(view, at)
+            else:
+                value, at = yield from read_slices(view, at, meter)
+            if len(names) == 1:
+                values[names[0]] = value
+            else:
+                values.update(zip(names, value, strict=True))
+        if tags is not None:
+            at = _read_tagged(view, at, tags, values)
+        return shape(**values), at
+
+    return read
+
+
+def _read_tagged(
+    view: memoryview, at: int, tags: dict[int, _Tagged], values: dict[str, Any]
+) -> int:
+    sent, at = read_tagged_fields(view, at)
+    for tag, content in sent.items():
+        if tag in tags:
+            values[tags[tag].name] = tags[tag].layout.read(content, 0)[0]
+    return at
+
+
+def _struct_writer(steps: list[_Step], tags: _Tags) -> Writer:
     write_steps = [(attrgetter(*step.names), step.layout.write) for step in steps]
-    end = b"" if tagged is None else b"\0"
+    end = b"" if tags is None else b"\0"
+    tagged = list((tags or {}).values())
 
     def write(out: bytearray, value: Any) -> None:
         for get, write_step in write_steps:
             write_step(out, get(value))
+        if tagged:
+            _write_tagged(out, tagged, value)
+        else:
+            out += end
+
+    return write
+
+
+def _struct_slice_writer(steps: list[_Step], tags: _Tags) -> SliceWriter:
+    write_steps = [
+        (attrgetter(*step.names), step.layout.write, step.layout.write_slices) for step in steps
+    ]
+    end = b"" if tags is None else b"\0"
+    tagged = list((tags or {}).values())
+
+    def write(out: bytearray, value: Any, meter: Meter) -> Pauses:
+        for get, write_step, write_slices in write_steps:
+            if write_slices is None:
+                write_step(out, get(value))
+            else:
+                yield from write_slices(out, get(value), meter)
         if tagged:
             _write_tagged(out, tagged, value)
         else:
@@ -288,31 +353,9 @@ def _close_run(run: list[schemas.Field], steps: list[_Step]) -> None:
     """Fields of fixed length that follow one another are packed at once."""
     if not run:
         return
-    codes = [_FIXED[field.kafka_type] for field in run if field.kafka_type is not None]
-    steps.append(_Step(tuple(field.name for field in run), _fixed_layout(codes)))
+    codes = [FIXED[field.kafka_type] for field in run if field.kafka_type is not None]
+    steps.append(_Step(tuple(field.name for field in run), fixed_layout(codes)))
     run.clear()
-
-
-def _fixed_layout(codes: list[str]) -> Layout:
-    packer = struct.Struct(">" + "".join(codes))
-    unpack, pack, size = packer.unpack_from, packer.pack, packer.size
-    if len(codes) == 1:
-
-        def read_one(view: memoryview, at: int) -> tuple[Any, int]:
-            return unpack(view, at)[0], at + size
-
-        def write_one(out: bytearray, value: Any) -> None:
-            out += pack(value)
-
-        return Layout(read_one, write_one)
-
-    def read(view: memoryview, at: int) -> tuple[Any, int]:
-        return unpack(view, at), at + size
-
-    def write(out: bytearray, values: Any) -> None:
-        out += pack(*values)
-
-    return Layout(read, write)
 
 
 def _field_layout(field: schemas.Field, nested: type | None, *, flexible: bool) -> Layout:
@@ -320,136 +363,13 @@ def _field_layout(field: schemas.Field, nested: type | None, *, flexible: bool) 
         assert nested is not None, field.name
         layout = _struct_layout(field.struct, nested)
         if field.is_nullable and not field.is_array:
-            return _nullable_struct(layout)
+            return nullable_struct(layout)
     else:
         assert field.kafka_type is not None
         if field.is_array and field.kafka_type == "int32":
-            return _int32_array(flexible=flexible, nullable=field.is_nullable)
+            return int32_array(flexible=flexible, nullable=field.is_nullable)
         nullable = field.is_nullable and not field.is_array
-        layout = _value_layout(field.kafka_type, flexible=flexible, nullable=nullable)
+        layout = value_layout(field.kafka_type, flexible=flexible, nullable=nullable)
     if field.is_array:
-        return _array(layout, flexible=flexible, nullable=field.is_nullable)
+        return array(layout, flexible=flexible, nullable=field.is_nullable)
     return layout
-
-
-def _value_layout(kafka_type: str, *, flexible: bool, nullable: bool) -> Layout:
-    match kafka_type:
-        case "string" if nullable:
-            return Layout(
-                functools.partial(read_nullable_string, flexible=flexible),
-                lambda out, value: out.extend(nullable_string(value, flexible=flexible)),
-            )
-        case "string":
-            return Layout(
-                functools.partial(read_string, flexible=flexible),
-                lambda out, value: out.extend(string(value or "", flexible=flexible)),
-            )
-        case "bytes":
-            return _own_bytes(flexible=flexible)
-        case "records":
-            return _bytes(flexible=flexible)
-        case _:
-            return _fixed_layout([_FIXED[kafka_type]])
-
-
-def _own_bytes(*, flexible: bool) -> Layout:
-    """A copy, since what groups carry (KIP-429's metadata, assignments) outlives its frame."""
-
-    def read(view: memoryview, at: int) -> tuple[bytes, int]:
-        count, at = read_count(view, at, flexible=flexible)
-        if count < 0:
-            raise ProtocolError("null for bytes that cannot be null")
-        return bytes(view[at : at + count]), at + count
-
-    def write(out: bytearray, value: bytes) -> None:
-        out += array_count(len(value), flexible=flexible)
-        out += value
-
-    return Layout(read, write)
-
-
-def _bytes(*, flexible: bool) -> Layout:
-    def read(view: memoryview, at: int) -> tuple[memoryview | None, int]:
-        count, at = read_count(view, at, flexible=flexible)
-        return (None, at) if count < 0 else (view[at : at + count], at + count)
-
-    def write(out: bytearray, value: Buffer | None) -> None:
-        out += array_count(-1 if value is None else len(value), flexible=flexible)
-        out += value or b""
-
-    return Layout(read, write)
-
-
-def _nullable_struct(layout: Layout) -> Layout:
-    """A struct behind a byte that is negative for null (KIP-893)."""
-
-    def read(view: memoryview, at: int) -> tuple[Any, int]:
-        return (None, at + 1) if view[at] >= 0x80 else layout.read(view, at + 1)
-
-    def write(out: bytearray, value: Any) -> None:
-        if value is None:
-            out += b"\xff"
-        else:
-            out += b"\x01"
-            layout.write(out, value)
-
-    return Layout(read, write)
-
-
-def _array(element: Layout, *, flexible: bool, nullable: bool) -> Layout:
-    read_element, write_element = element
-
-    def read(view: memoryview, at: int) -> tuple[list[Any] | None, int]:
-        count, at = read_count(view, at, flexible=flexible)
-        if count < 0:
-            if not nullable:
-                raise ProtocolError("null for an array that cannot be null")
-            return None, at
-        values = []
-        for _ in range(count):
-            value, at = read_element(view, at)
-            values.append(value)
-        return values, at
-
-    def write(out: bytearray, values: Any) -> None:
-        if values is None and nullable:
-            out += array_count(-1, flexible=flexible)
-            return
-        out += array_count(len(values or ()), flexible=flexible)
-        for value in values or ():
-            write_element(out, value)
-
-    return Layout(read, write)
-
-
-def _int32_array(*, flexible: bool, nullable: bool) -> Layout:
-    """Node ids and partitions: packed at once."""
-
-    def read(view: memoryview, at: int) -> tuple[list[int] | None, int]:
-        if nullable:
-            count, at = read_count(view, at, flexible=flexible)
-            if count < 0:
-                return None, at
-        else:
-            count, at = read_array_count(view, at, flexible=flexible)
-        return list(struct.unpack_from(f">{count}i", view, at)), at + 4 * count
-
-    empty = array_count(0, flexible=flexible)
-    null = array_count(-1, flexible=flexible) if nullable else empty
-    short = [
-        struct.Struct(f">{'B' if flexible else 'i'}{count}i").pack for count in range(_SHORT_ARRAY)
-    ]
-    extra = 1 if flexible else 0
-
-    def write(out: bytearray, values: Any) -> None:
-        if not values:
-            out += null if values is None else empty
-            return
-        count = len(values)
-        if count < _SHORT_ARRAY:
-            out += short[count](count + extra, *values)
-        else:
-            out += array_count(count, flexible=flexible)
-            out += struct.pack(f">{count}i", *values)
-
-    return Layout(read, write)

@@ -1,0 +1,85 @@
+"""How many elements a request may have, by API: of all its arrays together, one inside another too.
+
+Kafka has no such limits, so these lie far beyond what clients send: 200,000 partitions, each of a
+topic of its own. What is counted is what costs: an element of two bytes may cost hundreds in
+memory, and each is handled. The codec counts while it reads, before an array is made; a request of
+at most `AT_ONCE_BYTES_MAX` cannot have too many, and is not counted.
+
+What becomes of a request over its budget: `protocol.messages.codec.refusable`.
+"""
+
+from typing import Final
+
+from protocol import apis
+from protocol.errors import ProtocolError
+
+REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of APIs that carry no records; 100,000 topics with long names still fit."""
+
+AT_ONCE_BYTES_MAX: Final = 4 * 1024
+"""Requests up to this are read and handled at once, longer ones in slices of the loop's time."""
+
+PARTITIONS_MAX: Final = 400_000
+"""Of what names topics with their partitions."""
+NAMES_MAX: Final = 100_000
+"""Of what names groups, ids, members or resources."""
+FEW_MAX: Final = 10_000
+"""Of everything else: filters, features, protocols of a member."""
+
+_OF_PARTITIONS: Final = (
+    apis.PRODUCE,
+    apis.FETCH,
+    apis.LIST_OFFSETS,
+    apis.METADATA,
+    apis.OFFSET_COMMIT,
+    apis.OFFSET_FETCH,
+    apis.CREATE_TOPICS,
+    apis.DELETE_RECORDS,
+    apis.OFFSET_FOR_LEADER_EPOCH,
+    apis.ADD_PARTITIONS_TO_TXN,
+    apis.WRITE_TXN_MARKERS,
+    apis.TXN_OFFSET_COMMIT,
+    apis.DESCRIBE_LOG_DIRS,
+    apis.CREATE_PARTITIONS,
+    apis.ELECT_LEADERS,
+    apis.OFFSET_DELETE,
+    apis.DESCRIBE_PRODUCERS,
+    apis.CONSUMER_GROUP_HEARTBEAT,
+    apis.DESCRIBE_TOPIC_PARTITIONS,
+)
+_OF_NAMES: Final = (
+    apis.FIND_COORDINATOR,
+    apis.LEAVE_GROUP,
+    apis.SYNC_GROUP,
+    apis.DESCRIBE_GROUPS,
+    apis.DELETE_TOPICS,
+    apis.DESCRIBE_CONFIGS,
+    apis.ALTER_CONFIGS,
+    apis.DELETE_GROUPS,
+    apis.INCREMENTAL_ALTER_CONFIGS,
+    apis.DESCRIBE_TRANSACTIONS,
+    apis.CONSUMER_GROUP_DESCRIBE,
+)
+
+ELEMENTS_MAX: Final = {
+    **dict.fromkeys(apis.APIS, FEW_MAX),
+    **dict.fromkeys(_OF_NAMES, NAMES_MAX),
+    **dict.fromkeys(_OF_PARTITIONS, PARTITIONS_MAX),
+}
+"""By API key."""
+
+
+class OverBudgetError(ProtocolError):
+    """A request has more elements than its API's budget."""
+
+    def __init__(self, key: int) -> None:
+        most = ELEMENTS_MAX[key]
+        super().__init__(
+            f"a request of {apis.APIS[key].name} with more than {most} elements;"
+            " ask for fewer at a time"
+        )
+
+
+def elements_max(key: int, body_bytes: int) -> int:
+    """How many elements a request of so many bytes may come to; an empty string takes one."""
+    return min(ELEMENTS_MAX[key], body_bytes)
