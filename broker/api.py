@@ -88,6 +88,10 @@ class Hot(NamedTuple):
     """Raises ProtocolError for a malformed body."""
     refuse: Callable[[Node, Call, KafkaError], None] | None = None
     """Answers the call with this error everywhere. Given for what changes something."""
+    take: "Callable[[Node], Callable[[Call, Any, Reply], None]] | None" = None
+    """Of a handler of requests in neutral shapes: who takes one that was decoded in slices."""
+    refusal: ErrorResponse | None = None
+    """Likewise."""
 
     @classmethod
     def in_shapes(
@@ -105,7 +109,7 @@ class Hot(NamedTuple):
         def refuse(node: Node, call: Call, error: KafkaError) -> None:
             opened(call)[1].refuse(error)
 
-        return cls(start, refuse)
+        return cls(start, refuse, take, refusal)
 
 
 class Cold(NamedTuple):

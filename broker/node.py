@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.calls.shares import Ledger
+from broker.calls.slices import Slices
 from broker.cluster.placement import Placement, Placements
 from coordinator.commands.entries import Outcome
 from coordinator.tables.topics import PARTITIONS_MAX
@@ -99,6 +100,7 @@ class Node:
     leaving: bool = False
     """The agent is going down: it names others as leaders where there are others."""
     stats: EdgeStats = field(default_factory=EdgeStats)
+    slices: Slices = field(default_factory=Slices)
     placements: Placements = field(default_factory=Placements)
     creations: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
     """Topics being created because somebody asked for their metadata, by name."""

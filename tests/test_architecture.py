@@ -209,6 +209,7 @@ SHELLS = {
         "api_reference",
         "calls.off_loop",
         "calls.outcomes",
+        "calls.slices",
         "edge.limits",
         "cli.admin_client",
         "cli.agent_arguments",

@@ -7,7 +7,8 @@ bytes of its topics. Only where the array of topics lies must be known here; a t
 result against the codec for every version.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from broker.cluster.placement import Placement
@@ -20,6 +21,7 @@ from protocol.messages import (
     MetadataResponseTopic,
     encode_response,
 )
+from protocol.messages.codec import encode_slices
 from protocol.primitives import array_count
 from protocol.types import LEADER_EPOCH, Buffer
 
@@ -30,42 +32,33 @@ _BEHIND_TOPICS: Final = (0, 0, 0, 0, 0, 0, 0, 0, 4, 5, 5, 1, 1, 3)
 """Bytes behind the array of topics, by version: cluster operations (v8-10), error (v13), tags."""
 
 
-def kept_topic(
-    version: int, topic: Topic, *, placement: Placement, zone: str, operations: int
-) -> bytes:
-    """The topic as an element of the array of topics, made now or before."""
-    kept = placement.kept
-    key = (version, zone, operations, topic.topic_id, topic.partition_count)
-    encoded = kept.get(key)
-    if encoded is None:
-        shape = topic_shape(topic, placement=placement, zone=zone, operations=operations)
-        encoded = _encode_topic(version, shape)
-        placement.kept_bytes += len(encoded)
-        if placement.kept_bytes > KEPT_BYTES_MAX:
-            kept.clear()
-            placement.kept_bytes = len(encoded)
-        kept[key] = encoded
-    return encoded
+_SLICE: Final = 500
+"""Topics, or partitions of one, made between two pauses."""
 
 
 def topic_shape(
     topic: Topic, *, placement: Placement, zone: str, operations: int
-) -> MetadataResponseTopic:
-    """A topic with the agents that the clients of a zone are told to use."""
-    indexes = range(topic.partition_count)
-    partitions = []
-    for index, nodes in enumerate(placement.replicas(topic.topic_id, indexes, zone=zone)):
-        replicas = list(nodes)
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=replicas[0] if replicas else -1,
-                leader_epoch=LEADER_EPOCH,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
+) -> Generator[None, None, MetadataResponseTopic]:
+    """A topic with the agents that the clients of a zone are told to use, made with pauses."""
+    count = topic.partition_count
+    partitions: list[MetadataResponsePartition] = []
+    for first in range(0, count, _SLICE):
+        if first:
+            yield
+        indexes = range(first, min(first + _SLICE, count))
+        chosen = placement.replicas(topic.topic_id, indexes, zone=zone)
+        for index, nodes in zip(indexes, chosen, strict=True):
+            replicas = list(nodes)
+            partitions.append(
+                MetadataResponsePartition(
+                    error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+                    partition_index=index,
+                    leader_id=replicas[0] if replicas else -1,
+                    leader_epoch=LEADER_EPOCH,
+                    replica_nodes=replicas,
+                    isr_nodes=replicas,
+                )
             )
-        )
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -82,27 +75,58 @@ def encode_metadata(
     placement: Placement,
     zone: str,
     operations: int,
-) -> list[Buffer]:
-    """The body of a Metadata response: `head`, whose topics are empty, with what was found."""
+) -> Generator[None, None, list[Buffer]]:
+    """The body of a Metadata response: `head`, whose topics are empty, with what was found.
+
+    Made with pauses: many topics, and those of many partitions, take a while.
+    """
     assert not head.topics
     empty = encode_response(apis.METADATA, version, head)
     flexible = apis.is_flexible(apis.METADATA, version)
     topics_at = len(empty) - _BEHIND_TOPICS[version] - len(array_count(0, flexible=flexible))
     zone = zone if placement.has_zone(zone) else ""
     parts = [empty[:topics_at], array_count(len(found), flexible=flexible)]
-    parts += [
-        kept_topic(version, topic, placement=placement, zone=zone, operations=operations)
-        if isinstance(topic, Topic)
-        else _encode_topic(version, topic)
-        for topic in found
-    ]
+    for number, topic in enumerate(found, start=1):
+        if number % _SLICE == 0:
+            yield
+        if isinstance(topic, Topic):
+            key = (version, zone, operations, topic.topic_id, topic.partition_count)
+            encoded = placement.kept.get(key)
+            if encoded is None:
+                encoded = yield from _make_topic(version, topic, placement, zone, operations)
+            parts.append(encoded)
+        else:
+            parts.append((yield from _encode_topic(version, topic)))
     parts.append(empty[len(empty) - _BEHIND_TOPICS[version] :])
     return [b"".join(parts)]
 
 
-def _encode_topic(version: int, topic: MetadataResponseTopic) -> bytes:
-    behind = _BEHIND_TOPICS[version]
-    # One topic and none have counts of the same length.
-    before = len(encode_response(apis.METADATA, version, MetadataResponse())) - behind
-    whole = encode_response(apis.METADATA, version, MetadataResponse(topics=[topic]))
-    return whole[before : len(whole) - behind]
+def _make_topic(
+    version: int, topic: Topic, placement: Placement, zone: str, operations: int
+) -> Generator[None, None, bytes]:
+    """The topic as an element of the array of topics; kept from now on."""
+    shape = yield from topic_shape(topic, placement=placement, zone=zone, operations=operations)
+    encoded = yield from _encode_topic(version, shape)
+    kept = placement.kept
+    key = (version, zone, operations, topic.topic_id, len(shape.partitions))
+    if key not in kept:  # Somebody else may have made it during a pause.
+        placement.kept_bytes += len(encoded)
+        if placement.kept_bytes > KEPT_BYTES_MAX:
+            kept.clear()
+            placement.kept_bytes = len(encoded)
+        kept[key] = encoded
+    return encoded
+
+
+def _encode_topic(version: int, topic: MetadataResponseTopic) -> Generator[None, None, bytes]:
+    whole = yield from encode_slices(apis.METADATA, version, MetadataResponse(topics=[topic]))
+    encoded: bytes = whole[_before_topics(version) : len(whole) - _BEHIND_TOPICS[version]]
+    return encoded
+
+
+@functools.cache
+def _before_topics(version: int) -> int:
+    """Bytes before the first topic. One topic and none have counts of the same length."""
+    return (
+        len(encode_response(apis.METADATA, version, MetadataResponse())) - _BEHIND_TOPICS[version]
+    )

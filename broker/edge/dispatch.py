@@ -5,21 +5,31 @@ a coroutine from a neutral request to a neutral response, run as a task of the s
 `KafkaError` is caught here and nowhere else; the handler's module says what the refusal looks
 like in its own response.
 
+A long request (`AT_ONCE_BYTES_MAX`) is decoded, handled and answered in slices of the loop
+(`broker.calls.slices`). One that is over its API's budget of elements is refused where the answer
+has an error code of its own, else its connection is closed, as for what is malformed.
+
 Left out: order of answers, back-pressure, bytes (`broker.edge.server`); who may call what.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final
 
-from broker.api import Api, Cold, Encoded
+from broker.api import Api, Cold, Encoded, Hot, Reply
 from broker.calls.call import Call
 from broker.calls.shares import Flow, owner_of
+from broker.calls.slices import AbandonedError
 from broker.node import Node
 from coordinator.log.metadata_log import LogError
 from protocol import apis, messages
-from protocol.errors import KafkaError, ProtocolError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.messages.budgets import AT_ONCE_BYTES_MAX, OverBudgetError, elements_max
+from protocol.messages.codec import decode_slices, encode_slices, refusable, shape_of
+from protocol.messages.layouts import Meter
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +58,23 @@ class Dispatcher:
         api = self._served[call.api_key]
         handler = api.handler
         if isinstance(handler, Cold):
-            tasks.create_task(self._run(api, handler, call), name=repr(call))
+            tasks.create_task(self._run(self._answer(api, handler, call), call), name=repr(call))
         elif call.stale and handler.refuse is not None:
             self._count_stale(call)
             handler.refuse(self._node, call, KafkaError(api.unavailable, STALE_REFUSAL))
+        elif handler.take is not None and len(call.body) > AT_ONCE_BYTES_MAX:
+            tasks.create_task(self._run(self._take(handler, call), call), name=repr(call))
         else:
             handler.start(self._node, call)
 
-    async def _run(self, api: Api, handler: Cold, call: Call) -> None:
+    async def _run(self, work: Coroutine[Any, Any, None], call: Call) -> None:
         # `gather` hands errors over as values. Here, at the border of one connection, an error
         # that nobody foresaw ends that connection, and is counted; it must not end the agent.
-        (outcome,) = await asyncio.gather(self._answer(api, handler, call), return_exceptions=True)
-        if isinstance(outcome, ProtocolError):
+        outcomes: list[BaseException | None] = [*await asyncio.gather(work, return_exceptions=True)]
+        outcome = outcomes[0]
+        if isinstance(outcome, AbandonedError):
+            assert call.abandoned
+        elif isinstance(outcome, ProtocolError):
             call.close(f"malformed request: {outcome}")
         elif outcome is not None:
             self._node.stats.failed_handlers += 1
@@ -72,8 +87,56 @@ class Dispatcher:
             assert call.api_key == apis.API_VERSIONS
             call.answer([messages.unsupported_api_versions()])
             return
-        request = messages.decode_request(call.api_key, call.version, call.body)
+        if len(call.body) <= AT_ONCE_BYTES_MAX:
+            request = messages.decode_request(call.api_key, call.version, call.body)
+            await self._handle(api, handler, call, request)
+            return
+        async with self._decoded(call) as (request, refused):
+            await self._handle(api, handler, call, request, refused)
+
+    async def _take(self, handler: Hot, call: Call) -> None:
+        """A long request of a hot handler in shapes."""
+        assert handler.take is not None
+        assert handler.refusal is not None
+        async with self._decoded(call) as (request, refused):
+            reply = Reply(call, partial(handler.refusal, call, request))
+            if refused is not None:
+                reply.refuse(refused)
+            else:
+                handler.take(self._node)(call, request, reply)
+
+    @contextlib.asynccontextmanager
+    async def _decoded(self, call: Call) -> AsyncIterator[tuple[Any, KafkaError | None]]:
+        """A long request, and why it is refused whatever it asks for; then an empty one."""
+        most = elements_max(call.api_key, len(call.body))
+        slices = self._node.slices
+        async with slices.enter(call, most) as entered:
+            meter = Meter(call.api_key)
+            try:
+                request = await slices.of(call).run(
+                    decode_slices(call.api_key, call.version, call.body, meter)
+                )
+            except OverBudgetError as error:
+                if not refusable(call.api_key, call.version):
+                    raise
+                logger.info("%r from %s refused: %s", call, call.connection.peer, error)
+                request = shape_of(call.api_key, "Request")()
+                yield request, KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+                return
+            entered.settle(meter.elements)
+            yield request, None
+
+    async def _handle(
+        self,
+        api: Api,
+        handler: Cold,
+        call: Call,
+        request: Any,
+        refused: KafkaError | None = None,
+    ) -> None:
         try:
+            if refused is not None:
+                raise refused
             if call.stale and api.changes:
                 self._count_stale(call)
                 raise KafkaError(api.unavailable, STALE_REFUSAL)
@@ -85,12 +148,13 @@ class Dispatcher:
         except KafkaError as error:
             response = handler.refusal(call, request, error)
         except LogError as error:
-            refused = KafkaError(api.unavailable, f"the metadata log: {error}")
-            response = handler.refusal(call, request, refused)
+            away = KafkaError(api.unavailable, f"the metadata log: {error}")
+            response = handler.refusal(call, request, away)
         if isinstance(response, Encoded):
             call.answer(response.parts)
         else:
-            call.answer([messages.encode_response(call.api_key, call.version, response)])
+            turns = self._node.slices.of(call)
+            call.answer([await turns.run(encode_slices(call.api_key, call.version, response))])
 
     def _count_stale(self, call: Call) -> None:
         call.refused_stale = True

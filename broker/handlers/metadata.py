@@ -17,6 +17,7 @@ from typing import Final
 from broker.api import Api, Cold, Encoded, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import forget, outcome_of, wait_for
+from broker.calls.slices import Turns
 from broker.cluster.placement import Placement, zone_of_client
 from broker.cluster.topic_bytes import encode_metadata
 from broker.handler_support import (
@@ -42,18 +43,23 @@ from protocol.messages import (
 from protocol.types import TOPIC_ID_ZERO, Incarnation
 
 CREATION_WAIT_MS: Final = 5_000
+PROPOSAL_ELEMENTS: Final = 10
+"""What one creation costs, in elements that are looked at."""
 
 Found = Topic | MetadataResponseTopic
 """A topic, or the refusal that is answered in its place."""
 
 
 async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
+    turns = node.slices.of(call)
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
         await caught_up(node)
         found: list[Found] = list(node.log_client.machine.topics)
     else:
-        found = await _find_all(node, call, asked, create=request.allow_auto_topic_creation)
+        found = await _find_all(
+            node, call, turns, _once(asked), create=request.allow_auto_topic_creation
+        )
     placement = node.placement(call.connection.listener)
     head = MetadataResponse(
         brokers=[
@@ -68,16 +74,15 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
     if request.include_cluster_authorized_operations:
         head.cluster_authorized_operations = CLUSTER_OPERATIONS
     with_operations = request.include_topic_authorized_operations
-    return Encoded(
-        encode_metadata(
-            call.version,
-            head,
-            found,
-            placement=placement,
-            zone=zone_of_client(call.client_id),
-            operations=TOPIC_OPERATIONS if with_operations else NOT_ASKED,
-        )
+    parts = encode_metadata(
+        call.version,
+        head,
+        found,
+        placement=placement,
+        zone=zone_of_client(call.client_id),
+        operations=TOPIC_OPERATIONS if with_operations else NOT_ASKED,
     )
+    return Encoded(await turns.run(parts))
 
 
 def refusal(call: Call, request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -112,10 +117,15 @@ def controller_id(node: Node, placement: Placement) -> int:
     return node_ids[0] if node_ids else -1
 
 
+def _once(asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once, as in Kafka: a name takes a few bytes, its partitions many."""
+    return list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+
+
 async def _find_all(
-    node: Node, call: Call, asked: list[MetadataRequestTopic], *, create: bool
+    node: Node, call: Call, turns: Turns, asked: list[MetadataRequestTopic], *, create: bool
 ) -> list[Found]:
-    found = [_find(node, topic) for topic in asked]
+    found = [_find(node, topic) async for topic in turns.over(asked)]
     if None not in found:
         return [item for item in found if item is not None]
     try:
@@ -123,13 +133,20 @@ async def _find_all(
     except LogError:
         node.stats.barriers_failed += 1
         missing = ErrorCode.LEADER_NOT_AVAILABLE
-        return [_find(node, topic) or _refused(topic, missing) for topic in asked]
+        return [_find(node, topic) or _refused(topic, missing) async for topic in turns.over(asked)]
     if create and node.settings.kafka.auto_create_topics_enable:
-        names = [topic.name for topic in asked if topic.name and _find(node, topic) is None]
-        errors = await _create(node, call, names) if names else {}
+        names = [
+            topic.name
+            async for topic in turns.over(asked)
+            if topic.name and _find(node, topic) is None
+        ]
+        errors = await _create(node, call, turns, names) if names else {}
     else:
         errors = {}
-    return [_find(node, topic) or _refused(topic, _unknown(topic, errors)) for topic in asked]
+    return [
+        _find(node, topic) or _refused(topic, _unknown(topic, errors))
+        async for topic in turns.over(asked)
+    ]
 
 
 def _find(node: Node, wanted: MetadataRequestTopic) -> Found | None:
@@ -155,7 +172,7 @@ def _refused(wanted: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseT
     return MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id)
 
 
-async def _create(node: Node, call: Call, names: list[str]) -> dict[str, ErrorCode]:
+async def _create(node: Node, call: Call, turns: Turns, names: list[str]) -> dict[str, ErrorCode]:
     """Propose the topics and wait; what went wrong, by name.
 
     A topic that somebody else created meanwhile is found afterwards, so that is no error.
@@ -170,6 +187,7 @@ async def _create(node: Node, call: Call, names: list[str]) -> dict[str, ErrorCo
     creations: dict[str, asyncio.Future[Outcome]] = {}
     errors: dict[str, ErrorCode] = {}
     for name in names:
+        await turns.spend(PROPOSAL_ELEMENTS)
         try:
             creations[name] = _creation(node, call, name, incarnation)
         except KafkaError:

@@ -17,6 +17,7 @@ from protocol.messages import (
     MetadataResponseTopic,
     encode_response,
 )
+from protocol.messages.layouts import at_once
 from protocol.types import Position, TopicId
 
 agents = st.lists(
@@ -58,9 +59,10 @@ def test_kept_topics_make_the_same_bytes_as_the_codec(version, agents, found, zo
     head = MetadataResponse(brokers=brokers, cluster_id="c", controller_id=1, error_code=5)
     told = {"placement": placement, "zone": zone, "operations": 7}
     for _ in range(2):  # Made, and then kept.
-        made = b"".join(encode_metadata(version, head, found, **told))
+        made = b"".join(at_once(encode_metadata(version, head, found, **told)))
         head.topics = [
-            topic_shape(each, **told) if isinstance(each, Topic) else each for each in found
+            at_once(topic_shape(each, **told)) if isinstance(each, Topic) else each
+            for each in found
         ]
         assert made == encode_response(apis.METADATA, version, head)
         head.topics = []
@@ -74,8 +76,8 @@ def test_a_response_may_have_more_topics_than_a_byte_can_count(version):
         for number in range(300)
     ]
     told = {"placement": placement, "zone": "", "operations": 0}
-    made = b"".join(encode_metadata(version, MetadataResponse(), found, **told))
-    whole = MetadataResponse(topics=[topic_shape(each, **told) for each in found])
+    made = b"".join(at_once(encode_metadata(version, MetadataResponse(), found, **told)))
+    whole = MetadataResponse(topics=[at_once(topic_shape(each, **told)) for each in found])
     assert made == encode_response(apis.METADATA, version, whole)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from broker.api import Cold, Hot
+from broker.calls.slices import Slices
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.node import EdgeStats
@@ -43,6 +44,7 @@ class Stage:
         self.node = SimpleNamespace(
             settings=settings(**changes),
             producing=Gate(),
+            slices=Slices(),
             stats=EdgeStats(),
             log_client=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
             boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
