@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from broker.calls.off_loop import OffLoop
+from broker.calls.slices import Slices
 from broker.cluster.placement import Placement
 from broker.config.settings import Settings
 from broker.fetch.fetch_path import FetchPath
@@ -80,8 +81,10 @@ def compose(
     def placement(listener: str) -> Placement:
         return node.placement(listener)
 
+    slices = Slices()
     node = Node(
         settings=settings,
+        slices=slices,
         log_client=log_client,
         producing=ProducePath(
             settings, log_client=log_client, writer=writer, reader=reader, tasks=tasks
@@ -91,6 +94,7 @@ def compose(
             log_client=log_client,
             reader=reader,
             placement=placement,
+            slices=slices,
             tasks=tasks,
             rng=parts.rng,
         ),

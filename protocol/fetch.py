@@ -10,11 +10,13 @@ Leaves out: sessions and limits (the broker's), and what is inside the records.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from protocol import apis
 from protocol.errors import ErrorCode
+from protocol.messages.layouts import SLICE_ELEMENTS, Meter
 from protocol.primitives import (
     INT32,
     MALFORMED,
@@ -143,8 +145,79 @@ def parse_request(version: int, body: Buffer) -> FetchRequest:
         raise malformed("a Fetch request", error) from error
 
 
-def _parse_request(version: int, view: memoryview) -> FetchRequest:
+def parse_slices(version: int, body: Buffer) -> Generator[None, None, FetchRequest]:
+    """As `parse_request`, with pauses. Raises OverBudgetError, before too many are made."""
+    try:
+        return (yield from _parse_slices(version, memoryview(body)))
+    except MALFORMED as error:
+        raise malformed("a Fetch request", error) from error
+
+
+def _parse_slices(version: int, view: memoryview) -> Generator[None, None, FetchRequest]:
     flexible = version >= _FLEXIBLE_FROM
+    meter = Meter(apis.FETCH)
+    request, at = _read_head(version, view)
+    count, at = read_array_count(view, at, flexible=flexible)
+    meter.take(count)
+    for _ in range(count):
+        name, topic_id, at = _read_topic(view, at, version)
+        left, at = read_array_count(view, at, flexible=flexible)
+        meter.take(left)
+        partitions: list[FetchPartition] = []
+        while left:
+            some = min(left, SLICE_ELEMENTS)
+            more, at = _read_some(view, at, version, some)
+            partitions += more
+            left -= some
+            meter.left -= some
+            if meter.left <= 0:
+                yield
+                meter.begin_slice(at)
+        if flexible:
+            at = skip_tagged_fields(view, at)
+        request.topics.append((name, topic_id, partitions))
+        meter.left -= 1
+        if meter.left <= 0 or at > meter.pause_at:
+            yield
+            meter.begin_slice(at)
+    return (yield from _read_end_slices(request, version, view, at, meter))
+
+
+def _read_end_slices(
+    request: FetchRequest, version: int, view: memoryview, at: int, meter: Meter
+) -> Generator[None, None, FetchRequest]:
+    """What follows the topics; only forgotten ones may be many."""
+    if version >= _SESSIONS_FROM:
+        flexible = version >= _FLEXIBLE_FROM
+        count, at = read_array_count(view, at, flexible=flexible)
+        meter.take(count)
+        for _ in range(count):
+            forgotten, at = _read_forgotten_topic(view, at, version, meter)
+            request.forgotten.append(forgotten)
+            meter.left -= 1
+            if meter.left <= 0 or at > meter.pause_at:
+                yield
+                meter.begin_slice(at)
+    _read_rack(request, version, view, at)
+    return request
+
+
+def _parse_request(version: int, view: memoryview) -> FetchRequest:
+    request, at = _read_head(version, view)
+    topics = request.topics
+    count, at = read_array_count(view, at, flexible=version >= _FLEXIBLE_FROM)
+    for _ in range(count):
+        name, topic_id, at = _read_topic(view, at, version)
+        partitions, at = _read_partitions(view, at, version)
+        topics.append((name, topic_id, partitions))
+    if version >= _SESSIONS_FROM:
+        request.forgotten, at = _read_forgotten(view, at, version)
+    _read_rack(request, version, view, at)
+    return request
+
+
+def _read_head(version: int, view: memoryview) -> tuple[FetchRequest, int]:
+    """A request without topics, and where they are."""
     at = 0
     replica_id = -1
     if version < _REPLICA_STATE_FROM:
@@ -156,25 +229,22 @@ def _parse_request(version: int, view: memoryview) -> FetchRequest:
     if version >= _SESSIONS_FROM:
         session_id, session_epoch = _SESSION.unpack_from(view, at)
         at += 8
-    count, at = read_array_count(view, at, flexible=flexible)
-    topics: list[FetchTopic] = []
-    for _ in range(count):
-        name, topic_id, at = _read_topic(view, at, version)
-        partitions, at = _read_partitions(view, at, version)
-        topics.append((name, topic_id, partitions))
     request = FetchRequest(
-        max_wait_ms, min_bytes, max_bytes, isolation_level, topics, session_id, session_epoch
+        max_wait_ms, min_bytes, max_bytes, isolation_level, [], session_id, session_epoch
     )
     request.replica_id = replica_id
-    if version >= _SESSIONS_FROM:
-        request.forgotten, at = _read_forgotten(view, at, version)
+    return request, at
+
+
+def _read_rack(request: FetchRequest, version: int, view: memoryview, at: int) -> None:
+    """The end of a request."""
+    flexible = version >= _FLEXIBLE_FROM
     if version >= _RACK_FROM:
         request.rack_id, at = read_string(view, at, flexible=flexible)
     if flexible:
         fields, _ = read_tagged_fields(view, at)
         if version >= _REPLICA_STATE_FROM and 1 in fields:
             request.replica_id = INT32.unpack_from(fields[1])[0]
-    return request
 
 
 def _read_topic(view: memoryview, at: int, version: int) -> tuple[str | None, TopicId | None, int]:
@@ -187,8 +257,24 @@ def _read_topic(view: memoryview, at: int, version: int) -> tuple[str | None, To
 
 def _read_partitions(view: memoryview, at: int, version: int) -> tuple[list[FetchPartition], int]:
     if version >= _FLEXIBLE_FROM:
-        return _read_partitions_flexible(view, at)
+        count, at = read_array_count(view, at, flexible=True)
+        partitions, at = _read_flexible(view, at, count)
+        return partitions, at + 1 if view[at] == 0 else skip_tagged_fields(view, at)
     count, at = read_array_count(view, at, flexible=False)
+    return _read_fixed(view, at, version, count)
+
+
+def _read_some(
+    view: memoryview, at: int, version: int, count: int
+) -> tuple[list[FetchPartition], int]:
+    if version >= _FLEXIBLE_FROM:
+        return _read_flexible(view, at, count)
+    return _read_fixed(view, at, version, count)
+
+
+def _read_fixed(
+    view: memoryview, at: int, version: int, count: int
+) -> tuple[list[FetchPartition], int]:
     partitions: list[FetchPartition] = []
     for _ in range(count):
         leader_epoch = log_start = -1
@@ -205,8 +291,7 @@ def _read_partitions(view: memoryview, at: int, version: int) -> tuple[list[Fetc
     return partitions, at
 
 
-def _read_partitions_flexible(view: memoryview, at: int) -> tuple[list[FetchPartition], int]:
-    count, at = read_array_count(view, at, flexible=True)
+def _read_flexible(view: memoryview, at: int, count: int) -> tuple[list[FetchPartition], int]:
     partitions: list[FetchPartition] = []
     unpack = _PARTITION_V12.unpack_from
     for _ in range(count):
@@ -216,7 +301,7 @@ def _read_partitions_flexible(view: memoryview, at: int) -> tuple[list[FetchPart
         partitions.append(
             FetchPartition(number, offset, limit, leader_epoch, fetched_epoch, log_start)
         )
-    return partitions, skip_tagged_fields(view, at)
+    return partitions, at
 
 
 def _read_forgotten(view: memoryview, at: int, version: int) -> tuple[list[ForgottenTopic], int]:
@@ -224,14 +309,24 @@ def _read_forgotten(view: memoryview, at: int, version: int) -> tuple[list[Forgo
     count, at = read_array_count(view, at, flexible=flexible)
     forgotten: list[ForgottenTopic] = []
     for _ in range(count):
-        name, topic_id, at = _read_topic(view, at, version)
-        partition_count, at = read_array_count(view, at, flexible=flexible)
-        partitions = list(struct.unpack_from(f">{partition_count}i", view, at))
-        at += 4 * partition_count
-        if flexible:
-            at = skip_tagged_fields(view, at)
-        forgotten.append((name, topic_id, partitions))
+        topic, at = _read_forgotten_topic(view, at, version)
+        forgotten.append(topic)
     return forgotten, at
+
+
+def _read_forgotten_topic(
+    view: memoryview, at: int, version: int, meter: Meter | None = None
+) -> tuple[ForgottenTopic, int]:
+    flexible = version >= _FLEXIBLE_FROM
+    name, topic_id, at = _read_topic(view, at, version)
+    count, at = read_array_count(view, at, flexible=flexible)
+    if meter is not None:
+        meter.take(count)
+    partitions = list(struct.unpack_from(f">{count}i", view, at))
+    at += 4 * count
+    if flexible:
+        at = skip_tagged_fields(view, at)
+    return (name, topic_id, partitions), at
 
 
 def encode_response(version: int, response: FetchResponse) -> list[Buffer]:
@@ -239,15 +334,43 @@ def encode_response(version: int, response: FetchResponse) -> list[Buffer]:
 
     The buffers of records are the very ones given; what lies between them is joined.
     """
-    flexible = version >= _FLEXIBLE_FROM
-    parts: list[Buffer] = []
+    topics = response.topics
+    out = encode_head(version, response, len(topics))
+    return _encode_rest(version, topics, encode_end(version, response), out)
+
+
+def encode_head(version: int, response: FetchResponse, topic_count: int) -> bytearray:
+    """What precedes the topics of an answer, of which there are so many."""
     if version >= _SESSIONS_FROM:
         head = (response.throttle_time_ms, response.error, response.session_id)
         out = bytearray(_RESPONSE.pack(*head))
     else:
         out = bytearray(INT32.pack(response.throttle_time_ms))
-    out += array_count(len(response.topics), flexible=flexible)
-    for name, topic_id, answers in response.topics:
+    out += array_count(topic_count, flexible=version >= _FLEXIBLE_FROM)
+    return out
+
+
+def encode_end(version: int, response: FetchResponse) -> bytes:
+    """What follows the topics of an answer."""
+    if version < _FLEXIBLE_FROM:
+        return b""
+    if response.node_endpoints and version >= _ENDPOINTS_FROM:
+        return tagged_fields([(0, encode_node_endpoints(response.node_endpoints))])
+    return b"\0"
+
+
+def encode_topics(version: int, topics: Sequence[TopicAnswer]) -> list[Buffer]:
+    """Some topics of an answer, as `encode_response` has them."""
+    return _encode_rest(version, topics, b"", bytearray())
+
+
+def _encode_rest(
+    version: int, topics: Sequence[TopicAnswer], end: bytes, out: bytearray
+) -> list[Buffer]:
+    """`out`, the topics and the end."""
+    flexible = version >= _FLEXIBLE_FROM
+    parts: list[Buffer] = []
+    for name, topic_id, answers in topics:
         if version >= TOPIC_IDS_FROM:
             assert topic_id is not None
             out += topic_id
@@ -268,11 +391,7 @@ def encode_response(version: int, response: FetchResponse) -> list[Buffer]:
                 _add_answer_tags(out, answer)
         if flexible:
             out += b"\0"
-    if flexible:
-        if response.node_endpoints and version >= _ENDPOINTS_FROM:
-            out += tagged_fields([(0, encode_node_endpoints(response.node_endpoints))])
-        else:
-            out += b"\0"
+    out += end
     if out:
         parts.append(out)
     return parts

@@ -25,7 +25,7 @@ from coordinator.machine.machine import Machine
 from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
-from protocol.types import LEADER_EPOCH
+from protocol.types import LEADER_EPOCH, TopicId
 from storage.fetch_plan import SpanRead
 from storage.formats.batches import Batches
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
@@ -130,6 +130,24 @@ def bytes_there(found: FetchPartitionStatus, place: CachedPartition, *, committe
     return min(limit, row.bytes_between(offset, end, limit))
 
 
+def watches_of(
+    places: Sequence[CachedPartition], statuses: Sequence[FetchPartitionStatus], *, committed: bool
+) -> tuple[list[tuple[TopicId, int, int, int]], int] | None:
+    """What a delayed fetch is to watch, and the bytes that are there; None: something is to be told
+    at once."""
+    watches = []
+    bytes_found = 0
+    for place, seen in zip(places, statuses, strict=True):
+        row = seen.row
+        if row is None or seen.at_once:
+            return None
+        there = bytes_there(seen, place, committed=committed)
+        bytes_found += there
+        left = max(0, place.wanted.partition_max_bytes - there)
+        watches.append((row.topic_id, row.partition, left, row.last_stable))
+    return watches, bytes_found
+
+
 class LoadedData:
     """Spans and pages that were read for one fetch, on top of the cache, and the reads that failed."""
 
@@ -208,6 +226,14 @@ class _Budget:
         self.to_load = LOAD_BYTES_MAX if found is None or found.rounds < ROUNDS_MAX else 0
 
 
+class Collecting(NamedTuple):
+    """Answers under way."""
+
+    collected: Collected
+    budget: _Budget
+    found: LoadedData
+
+
 class Collector:
     """Takes batches for fetches from memory."""
 
@@ -232,23 +258,38 @@ class Collector:
         *,
         bytes_max: int,
         committed: bool,
-        found: LoadedData | None,
+        found: LoadedData | None = None,
     ) -> Collected:
         """Answers for all places, in their order, within `bytes_max`.
 
         `found`: what was read since the first time; then more is asked for only where there is
         nothing to give yet, as when a page was read that says where the records are.
         """
-        budget = _Budget(bytes_max, committed=committed, found=found)
-        collected = Collected([], [], [], [])
+        collecting = self.begin(bytes_max, committed=committed, found=found)
+        self.take(places, statuses, collecting)
+        return collecting.collected
+
+    def begin(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> "Collecting":
+        """As `collect`, of places that come one part after the other (`take`)."""
         known = _NOTHING if found is None else found
         known.used.clear()
+        budget = _Budget(bytes_max, committed=committed, found=found)
+        return Collecting(Collected([], [], [], []), budget, known)
+
+    def take(
+        self,
+        places: Sequence[CachedPartition],
+        statuses: Sequence[FetchPartitionStatus],
+        collecting: "Collecting",
+    ) -> None:
+        """Add the answers for the next places, which were judged just now."""
+        collected, budget, found = collecting
+        committed = budget.committed
         for place, seen in zip(places, statuses, strict=True):
             answer = _bounds(place, seen, committed=committed)
             if seen.row is not None and not seen.at_once:
-                self._fill(answer, place, seen.row, budget=budget, found=known, collected=collected)
+                self._fill(answer, place, seen.row, budget=budget, found=found, collected=collected)
             collected.answers.append(answer)
-        return collected
 
     def _fill(
         self,

@@ -2,7 +2,8 @@
 
 A fetch whose records are in memory, or that has nothing to wait for, is answered in the call; one
 that must wait is parked and woken when enough bytes have arrived, once per turn of the loop; only
-one that needs a barrier or the object store gets a task. What is said is decided in
+one that needs a barrier or the object store gets a task, and one of many partitions
+(`PLACES_AT_ONCE`), which is looked at in slices of the loop (`broker.calls.slices`). What is said is decided in
 `broker.fetch.answers` (P7) and `broker.fetch.sessions` (KIP-227).
 
 What holds: no refusal that a newer entry might undo is told without a barrier that began after
@@ -19,14 +20,15 @@ since then nobody knows here who is live.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from broker.calls.call import Call
-from broker.calls.shares import Owner, owner_of
+from broker.calls.slices import AbandonedError, Slices
 from broker.cluster.placement import Placement, zone_of_client
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
@@ -37,29 +39,42 @@ from broker.fetch.answers import (
     Collector,
     FetchPartitionStatus,
     LoadedData,
-    bytes_there,
     check_partition,
     sent_on,
+    watches_of,
 )
-from broker.fetch.purgatory import FetchPurgatory
-from broker.fetch.sessions import FetchContext, FetchSessions
+from broker.fetch.arrivals import Arrivals
+from broker.fetch.fetches import Fetch, FetchStats
+from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
+from broker.fetch.sessions import (
+    CachedPartition,
+    FetchSessions,
+    PlaceKey,
+    places_slices,
+)
 from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, read_missing
-from coordinator.commands.entries import ChunkCommitted, Command, CommitChunk, DeleteTopic
-from coordinator.commands.job_commands import ExpireRecords, LogsTrimmed, TrimLogs
-from coordinator.commands.table_commands import ExpireHeldRecords
-from coordinator.commands.transaction_commands import Marked, ProducerInitialized, TransactionEnded
+from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic
+from coordinator.commands.job_commands import LogsTrimmed
+from coordinator.commands.transaction_commands import ProducerInitialized, TransactionEnded
 from coordinator.log_client import Applied, LogClient, LogUnavailableError
-from protocol.errors import ErrorCode
+from protocol import apis
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.fetch import (
-    READ_COMMITTED,
     FetchRequest,
     FetchResponse,
     PartitionAnswer,
     TopicAnswer,
+    encode_end,
+    encode_head,
     encode_response,
+    encode_topics,
+    parse_request,
+    parse_slices,
 )
-from protocol.types import Incarnation, TopicId
-from storage.formats.spans import MARKER_BYTES, ObjectId
+from protocol.messages.budgets import OverBudgetError, elements_max
+from protocol.messages.codec import refusable
+from protocol.types import Buffer, Incarnation
+from storage.formats.spans import ObjectId
 from storage.reader import Reader
 from storage.stores.object_store import ObjectNotFoundError, StoreError
 
@@ -71,75 +86,13 @@ CUT_OFF_MS: Final = 10_000
 RECHECK_MS: Final = 10_000
 """How often a long poll is looked at while it waits: is its client there, is there a session."""
 ROUNDING_MS: Final = 0.001
+PLACES_AT_ONCE: Final = 500
+"""Partitions that one fetch looks at in the call; more are looked at a slice at a time."""
+PLACES_PER_SLICE: Final = 250
+"""They cost more than other elements of requests."""
+REQUEST_BYTES_AT_ONCE: Final = 16 * 1024
+"""Of a request that is parsed in the call: about 500 partitions."""
 ZSTD_FROM: Final = 10
-
-
-@dataclass(slots=True)
-class FetchStats:
-    """Counters of the fetch path, read at each scrape."""
-
-    fetches: int = 0
-    partitions: int = 0
-    """Of all fetches."""
-    answered_bytes: int = 0
-    """Of records."""
-    own_rack_bytes: int = 0
-    """Of them, to clients that tell this agent's zone as their rack."""
-    other_rack_bytes: int = 0
-    """To those that tell another."""
-    sent_on: int = 0
-    """Partitions whose client was sent to an agent of its zone."""
-    parked: int = 0
-    """How often a fetch was parked."""
-    barriers: int = 0
-    loads: int = 0
-    """Fetches that needed the object store."""
-    storage_errors: int = 0
-    objects_gone: int = 0
-    """Objects that were not there after planning anew: data that is lost."""
-
-
-class _Fetch:
-    """A fetch until it is answered."""
-
-    __slots__ = (
-        "bytes_max",
-        "bytes_min",
-        "call",
-        "committed",
-        "deadline_ms",
-        "fetched",
-        "gone",
-        "rack",
-        "unreachable",
-        "verified",
-    )
-
-    def __init__(
-        self,
-        call: Call,
-        request: FetchRequest,
-        fetched: FetchContext,
-        *,
-        bytes_max: int,
-        now_ms: int,
-    ) -> None:
-        self.call = call
-        self.fetched = fetched
-        self.bytes_max = min(request.max_bytes, bytes_max)
-        self.bytes_min = min(request.min_bytes, self.bytes_max)
-        self.deadline_ms = now_ms + max(0, request.max_wait_ms)
-        self.committed = request.isolation_level == READ_COMMITTED
-        self.rack = request.rack_id
-        """Its consumer's zone, "" when not told."""
-        if self.rack and request.replica_id >= 0:
-            self.rack = ""
-        self.verified = False
-        """A barrier has passed since it came."""
-        self.unreachable = False
-        """The barrier failed."""
-        self.gone: set[ObjectId] = set()
-        """Objects that were not there; what is planned now was planned after that."""
 
 
 class FetchPath:
@@ -152,6 +105,7 @@ class FetchPath:
         log_client: LogClient,
         reader: Reader,
         placement: Callable[[str], Placement],
+        slices: Slices,
         tasks: asyncio.TaskGroup,
         rng: random.Random,
     ) -> None:
@@ -164,13 +118,17 @@ class FetchPath:
             slots=settings.kafka.max_incremental_fetch_session_cache_slots,
             draw_id=lambda: rng.randint(1, INT32_MAX),
         )
-        self.parked: FetchPurgatory[_Fetch] = FetchPurgatory(owner_of=_owner_of)
+        self.parked: FetchPurgatory[Fetch] = FetchPurgatory(
+            owner_of=lambda fetch: fetch.owner
+        )
+        self._slices = slices
         self._bytes_max = settings.kafka.fetch_max_bytes
         self._rules = TopicRules(settings.kafka)
         self._zone = settings.zone
         self._placement = placement
         self._log_client = log_client
         self._machine = log_client.machine
+        self._arrivals = Arrivals(self.parked, self._machine, bytes_max=self._bytes_max)
         self._reader = reader
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
@@ -191,16 +149,33 @@ class FetchPath:
         log_client.on_applied(self._applied)
         log_client.on_incarnation(self._session_changed)
 
-    def start(self, call: Call, request: FetchRequest) -> None:
-        """Take a fetch; it is answered now or later."""
+    def start(self, call: Call) -> None:
+        """Take a fetch; it is answered now or later. Raises ProtocolError when malformed."""
+        if len(call.body) > REQUEST_BYTES_AT_ONCE:
+            self._tasks.create_task(self._open_slices(call))
+            return
+        request = parse_request(call.version, call.body)
+        fetch = self._open(call, request)
+        if fetch is not None:
+            self._consider(fetch)
+
+    def _open(
+        self,
+        call: Call,
+        request: FetchRequest,
+        asked: dict[PlaceKey, CachedPartition] | None = None,
+    ) -> Fetch | None:
+        """None: it was answered."""
         now_ms = self._now_ms()
-        fetched = self.sessions.open(call.version, request, now_ms, call.connection.peer)
+        fetched = self.sessions.open(
+            call.version, request, now_ms, call.connection.peer, asked=asked
+        )
         if isinstance(fetched, ErrorCode):
             call.answer(encode_response(call.version, FetchResponse(error=fetched)))
-            return
+            return None
         self.stats.fetches += 1
         self.stats.partitions += len(fetched.places)
-        self._consider(_Fetch(call, request, fetched, bytes_max=self._bytes_max, now_ms=now_ms))
+        return Fetch(call, request, fetched, bytes_max=self._bytes_max, now_ms=now_ms)
 
     def _now_ms(self) -> int:
         # A timer set for ms / 1000 must find that ms when it fires, whatever the last bit says.
@@ -208,17 +183,22 @@ class FetchPath:
 
     # Deciding.
 
-    def _consider(self, fetch: _Fetch) -> None:
+    def _consider(self, fetch: Fetch) -> None:
         """Answer, park, or start what must be waited for."""
-        statuses = self._check_partitions(fetch)
+        places = fetch.fetched.places
+        if len(places) > PLACES_AT_ONCE:
+            self._tasks.create_task(self._enter(fetch))
+            return
+        statuses = self._check_partitions(fetch, places)
         if self._is_unsure(fetch, statuses):
             self._tasks.create_task(self._verify(fetch))
             return
         if not self._should_wait(fetch, statuses):
             self._read(fetch, statuses)
 
-    def _check_partitions(self, fetch: _Fetch) -> list[FetchPartitionStatus]:
-        places = fetch.fetched.places
+    def _check_partitions(
+        self, fetch: Fetch, places: Sequence[CachedPartition]
+    ) -> list[FetchPartitionStatus]:
         if not self._has_served:
             return [NOT_SERVING] * len(places)
         version = fetch.call.version
@@ -238,7 +218,7 @@ class FetchPath:
         return statuses
 
     def _sent_on(
-        self, fetch: _Fetch, statuses: list[FetchPartitionStatus]
+        self, fetch: Fetch, statuses: list[FetchPartitionStatus]
     ) -> list[FetchPartitionStatus]:
         """Name the agent of its zone to a client of another (KIP-392)."""
         call = fetch.call
@@ -248,7 +228,7 @@ class FetchPath:
         zone = zone_of_client(call.client_id)
         return [sent_on(seen, placement, rack=fetch.rack, zone=zone) for seen in statuses]
 
-    def _is_unsure(self, fetch: _Fetch, statuses: Sequence[FetchPartitionStatus]) -> bool:
+    def _is_unsure(self, fetch: Fetch, statuses: Sequence[FetchPartitionStatus]) -> bool:
         """Something would be refused that a newer entry of the log might undo."""
         if fetch.verified or fetch.unreachable:
             return False
@@ -262,21 +242,17 @@ class FetchPath:
             return FetchPartitionStatus(None, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return seen
 
-    def _should_wait(self, fetch: _Fetch, statuses: Sequence[FetchPartitionStatus]) -> bool:
+    def _should_wait(self, fetch: Fetch, statuses: Sequence[FetchPartitionStatus]) -> bool:
         """Park the fetch unless there is enough, something to tell, or no time left."""
         now_ms = self._now_ms()
         if not statuses or now_ms >= fetch.deadline_ms:
             return False
         missing = fetch.bytes_min
-        watches = []
-        for place, seen in zip(fetch.fetched.places, statuses, strict=True):
-            row = seen.row
-            if row is None or seen.at_once:
-                return False
-            there = bytes_there(seen, place, committed=fetch.committed)
-            missing -= there
-            left = max(0, place.wanted.partition_max_bytes - there)
-            watches.append((row.topic_id, row.partition, left, row.last_stable))
+        watched = watches_of(fetch.fetched.places, statuses, committed=fetch.committed)
+        if watched is None:
+            return False
+        watches, there = watched
+        missing -= there
         if missing <= 0:
             return False
         self.stats.parked += 1
@@ -291,7 +267,7 @@ class FetchPath:
         self._set_timer()
         return True
 
-    async def _verify(self, fetch: _Fetch) -> None:
+    async def _verify(self, fetch: Fetch) -> None:
         """Reach what the log held when the fetch was here, then look again (P8, P9)."""
         self.stats.barriers += 1
         try:
@@ -302,33 +278,25 @@ class FetchPath:
             fetch.verified = True
         self._go_on(fetch)
 
-    def _go_on(self, fetch: _Fetch) -> None:
-        if not fetch.call.abandoned:
+    def _go_on(self, fetch: Fetch) -> None:
+        # What many partitions are watched by must be let go of, whoever waits for the answer.
+        if fetch.parked is not None or not fetch.call.abandoned:
             self._consider(fetch)
 
     # Reading.
 
-    def _read(self, fetch: _Fetch, statuses: Sequence[FetchPartitionStatus]) -> None:
+    def _read(self, fetch: Fetch, statuses: Sequence[FetchPartitionStatus]) -> None:
         """Answer from memory, or have a task read what is not there."""
-        collected = self._collect(fetch, statuses, None)
+        collected = self._collector.collect(
+            fetch.fetched.places, statuses, bytes_max=fetch.bytes_max, committed=fetch.committed
+        )
         if collected.is_whole:
             self._answer(fetch, collected)
         else:
             self.stats.loads += 1
             self._tasks.create_task(self._load(fetch, collected))
 
-    def _collect(
-        self, fetch: _Fetch, statuses: Sequence[FetchPartitionStatus], found: LoadedData | None
-    ) -> Collected:
-        return self._collector.collect(
-            fetch.fetched.places,
-            statuses,
-            bytes_max=fetch.bytes_max,
-            committed=fetch.committed,
-            found=found,
-        )
-
-    async def _load(self, fetch: _Fetch, missing: Collected) -> None:
+    async def _load(self, fetch: Fetch, missing: Collected) -> None:
         """Read what is missing, in rounds, and answer; or look again behind a barrier."""
         found = LoadedData()
         room = LOAD_BYTES_MAX
@@ -337,25 +305,47 @@ class FetchPath:
             # What was read is let go of before more room is waited for: it is in the cache.
             room = max(room, found.byte_count + missing.missing_bytes)
             found.forget_all()
-            async with self._room.of(room, _owner_of(fetch)):
+            async with self._room.of(room, fetch.owner):
                 until = until or self._loop.time() + LOAD_SECONDS_MAX
                 while found.byte_count + missing.missing_bytes <= room:
                     if not fetch.call.abandoned:
                         await read_missing(self._reader, found, missing, until=until)
                     if fetch.call.abandoned:
                         return
-                    statuses = self._check_partitions(fetch)
-                    if self._must_look_again(fetch, statuses, found):
+                    collected = await self._collect(fetch, found)
+                    if collected is None:
                         self._tasks.create_task(self._verify(fetch))
                         return
-                    missing = self._collect(fetch, statuses, found)
+                    missing = collected
                     if missing.is_whole:
-                        self._answer(fetch, missing)
+                        await self._answer_slices(fetch, missing)
                         return
                     found.forget_unused()
 
+    async def _collect(self, fetch: Fetch, found: LoadedData | None) -> Collected | None:
+        """Look at all partitions anew, a slice at a time; None: some must be verified first.
+
+        What is said of a partition is of one moment; partitions may be of different ones.
+        """
+        turns = self._slices.of(fetch.call)
+        places = fetch.fetched.places
+        collecting = self._collector.begin(fetch.bytes_max, committed=fetch.committed, found=found)
+        step = PLACES_PER_SLICE if len(places) > PLACES_AT_ONCE else PLACES_AT_ONCE
+        for first in range(0, len(places), step):
+            if first:
+                await turns.next()
+            part = places[first : first + step]
+            statuses = self._check_partitions(fetch, part)
+            if found is None:
+                if self._is_unsure(fetch, statuses):
+                    return None
+            elif self._must_look_again(fetch, statuses, found):
+                return None
+            self._collector.take(part, statuses, collecting)
+        return collecting.collected
+
     def _must_look_again(
-        self, fetch: _Fetch, statuses: Sequence[FetchPartitionStatus], found: LoadedData
+        self, fetch: Fetch, statuses: Sequence[FetchPartitionStatus], found: LoadedData
     ) -> bool:
         """A newer entry of the log may say otherwise: about a refusal, or where records are."""
         found.is_behind = fetch.unreachable
@@ -366,7 +356,7 @@ class FetchPath:
         # Meanwhile topics may have been deleted, and rows with them.
         return self._is_unsure(fetch, statuses)
 
-    def _count_failures(self, fetch: _Fetch, failures: Sequence[StoreError]) -> None:
+    def _count_failures(self, fetch: Fetch, failures: Sequence[StoreError]) -> None:
         for error in failures:
             self.stats.storage_errors += 1
             is_gone = isinstance(error, ObjectNotFoundError)
@@ -375,26 +365,32 @@ class FetchPath:
 
     # Answering.
 
-    def _answer(self, fetch: _Fetch, collected: Collected) -> None:
+    def _answer(self, fetch: Fetch, collected: Collected) -> None:
         if collected.failures:
             self._count_failures(fetch, collected.failures)
         call = fetch.call
         if call.abandoned:
             return
+        topics = self._topics(fetch.fetched.to_send(collected.answers))
+        if fetch.rack:
+            self._count_by_rack(fetch.rack, collected.answers)
+        response = FetchResponse(topics, session_id=fetch.fetched.session_id)
+        call.answer(encode_response(call.version, response))
+
+    def _topics(
+        self, answers: Iterable[tuple[CachedPartition, PartitionAnswer]]
+    ) -> list[TopicAnswer]:
         topics: list[TopicAnswer] = []
         rows: list[PartitionAnswer] = []
         before: tuple[object, object] | None = None
-        for place, answer in fetch.fetched.to_send(collected.answers):
+        for place, answer in answers:
             self.stats.answered_bytes += answer.records_bytes
             if before != (place.name, place.topic_id):
                 before = (place.name, place.topic_id)
                 rows = []
                 topics.append((place.name, place.topic_id, rows))
             rows.append(answer)
-        if fetch.rack:
-            self._count_by_rack(fetch.rack, collected.answers)
-        response = FetchResponse(topics, session_id=fetch.fetched.session_id)
-        call.answer(encode_response(call.version, response))
+        return topics
 
     def _count_by_rack(self, rack: str, answers: Sequence[PartitionAnswer]) -> None:
         given = sum(answer.records_bytes for answer in answers)
@@ -404,6 +400,129 @@ class FetchPath:
             self.stats.other_rack_bytes += given
             self.stats.sent_on += sum(answer.preferred_read_replica >= 0 for answer in answers)
 
+    async def _answer_slices(self, fetch: Fetch, collected: Collected) -> None:
+        """As `_answer`, a slice at a time when there is much to be told."""
+        if len(collected.answers) <= PLACES_AT_ONCE:
+            self._answer(fetch, collected)
+            return
+        if collected.failures:
+            self._count_failures(fetch, collected.failures)
+        version = fetch.call.version
+        turns = self._slices.of(fetch.call)
+        news = fetch.fetched.to_send(collected.answers)
+        parts: list[Buffer] = []
+        topic_count = 0
+        while some := list(islice(news, PLACES_PER_SLICE)):
+            topics = self._topics(some)
+            topic_count += len(topics)
+            parts += encode_topics(version, topics)
+            if fetch.rack:
+                self._count_by_rack(fetch.rack, [answer for _, answer in some])
+            await turns.next()
+        response = FetchResponse(session_id=fetch.fetched.session_id)
+        head = encode_head(version, response, topic_count)
+        end = encode_end(version, response)
+        fetch.call.answer([head, *parts, end] if end else [head, *parts])
+
+    # Many partitions, a slice of the loop at a time.
+
+    async def _open_slices(self, call: Call) -> None:
+        """As `start`, of a long request."""
+        try:
+            most = elements_max(apis.FETCH, len(call.body))
+            async with self._slices.enter(call, most) as entered:
+                turns = self._slices.of(call)
+                request = await turns.run(parse_slices(call.version, call.body))
+                places = await turns.run(places_slices(request))
+                entered.settle(len(places))
+                fetch = self._open(call, request, places)
+                if fetch is not None:
+                    await self._consider_slices(fetch)
+        except ProtocolError as error:
+            self._refuse(call, error)
+        except AbandonedError:
+            assert call.abandoned
+
+    def _refuse(self, call: Call, error: ProtocolError) -> None:
+        if isinstance(error, OverBudgetError) and refusable(apis.FETCH, call.version):
+            logger.info("%r from %s refused: %s", call, call.connection.peer, error)
+            refused = FetchResponse(error=ErrorCode.INVALID_REQUEST)
+            call.answer(encode_response(call.version, refused))
+        else:
+            call.close(f"malformed request: {error}")
+
+    async def _enter(self, fetch: Fetch) -> None:
+        """Look at a fetch that waited, or whose session has many partitions."""
+        if fetch.parked is not None:
+            await self._unwatch(fetch, fetch.parked)
+        try:
+            async with self._slices.enter(fetch.call, len(fetch.fetched.places)):
+                await self._consider_slices(fetch)
+        except AbandonedError:
+            assert fetch.call.abandoned
+
+    async def _consider_slices(self, fetch: Fetch) -> None:
+        """As `_consider`."""
+        if len(fetch.fetched.places) <= PLACES_AT_ONCE:
+            self._consider(fetch)
+            return
+        if await self._park_slices(fetch):
+            return
+        collected = await self._collect(fetch, None)
+        if collected is None:
+            await self._verify(fetch)
+        elif collected.is_whole:
+            await self._answer_slices(fetch, collected)
+        else:
+            self.stats.loads += 1
+            await self._load(fetch, collected)
+
+    async def _park_slices(self, fetch: Fetch) -> bool:
+        """As `_should_wait`: bytes are counted from the moment that a partition is looked at."""
+        places = fetch.fetched.places
+        now_ms = self._now_ms()
+        if now_ms >= fetch.deadline_ms or fetch.bytes_min <= 0 or not self.parked.has_room(fetch, places):
+            return False
+        self.stats.parked += 1
+        parked = fetch.parked = self.parked.park(
+            fetch,
+            (),
+            committed=fetch.committed,
+            bytes_missing=fetch.bytes_min,
+            deadline_ms=min(fetch.deadline_ms, now_ms + RECHECK_MS),
+        )
+        self._set_timer()
+        waits = False
+        try:
+            waits = await self._watch_slices(fetch, parked)
+        finally:
+            if not waits:
+                self.parked.take(parked)
+                await self._unwatch(fetch, parked)
+        return waits
+
+    async def _watch_slices(self, fetch: Fetch, parked: DelayedFetch[Fetch]) -> bool:
+        """False when there is something to tell."""
+        turns = self._slices.of(fetch.call)
+        places = fetch.fetched.places
+        for first in range(0, len(places), PLACES_PER_SLICE):
+            await turns.next()
+            if parked.taken:
+                return True  # Woken: from now on it is somebody else's.
+            part = places[first : first + PLACES_PER_SLICE]
+            statuses = self._check_partitions(fetch, part)
+            watched = watches_of(part, statuses, committed=fetch.committed)
+            if watched is None or not self.parked.watch(parked, *watched):
+                return False
+        return True
+
+    async def _unwatch(self, fetch: Fetch, parked: DelayedFetch[Fetch]) -> None:
+        fetch.parked = None
+        while self.parked.forget(parked, PLACES_PER_SLICE):
+            # To the end, whether anybody waits for the answer or not.
+            with contextlib.suppress(AbandonedError):
+                await self._slices.turn(fetch.call)
+
     # Waking.
 
     def _applied(self, applied: Applied) -> None:
@@ -412,83 +531,18 @@ class FetchPath:
             if isinstance(command, CommitChunk) and isinstance(outcome, ChunkCommitted):
                 self._note_recent(ObjectId(applied.incarnation, command.number), command.length)
                 if len(self.parked):
-                    woken |= self._count_arrivals(command, outcome)
+                    woken |= self._arrivals.chunk(command, outcome)
             elif isinstance(outcome, TransactionEnded | ProducerInitialized):
                 if len(self.parked):
-                    woken |= self._count_markers(outcome.marked)
+                    woken |= self._arrivals.markers(outcome.marked)
             elif isinstance(outcome, LogsTrimmed):
-                woken |= len(self.parked) > 0 and self._count_trimmed(command, outcome)
+                woken |= len(self.parked) > 0 and self._arrivals.trimmed(command, outcome)
             elif isinstance(command, DeleteTopic):
                 self._rules.forget(command.topic_id)
                 woken |= self.parked.disturbed(command.topic_id)
         if woken and not self._wake_soon:
             self._wake_soon = True
             self._loop.call_soon(self._wake)
-
-    def _count_arrivals(self, command: CommitChunk, outcome: ChunkCommitted) -> bool:
-        woken = False
-        first = 0
-        for span in command.spans:
-            end = first + len(span.items)
-            if self.parked.is_watched(span.topic_id, span.partition):
-                byte_count = records = 0
-                base_offset = -1
-                for item, result in zip(span.items, outcome.results[first:end], strict=True):
-                    if not result.error and not result.duplicate:
-                        byte_count += item.length
-                        records += item.records
-                        if base_offset < 0:
-                            base_offset = result.base_offset
-                if byte_count:
-                    woken |= self.parked.arrived(span.topic_id, span.partition, byte_count)
-                    woken |= self._count_stable(
-                        span.topic_id, span.partition, (base_offset, records, byte_count)
-                    )
-            first = end
-        return woken
-
-    def _count_markers(self, marked: Sequence[Marked]) -> bool:
-        woken = False
-        for topic_id, partition, _ in marked:
-            if self.parked.is_watched(topic_id, partition):
-                woken |= self.parked.arrived(topic_id, partition, MARKER_BYTES)
-                woken |= self._count_stable(topic_id, partition)
-        return woken
-
-    def _count_stable(
-        self, topic_id: TopicId, partition: int, added: tuple[int, int, int] = (-1, 0, 0)
-    ) -> bool:
-        """Count what has become stable since the last time, for polls that wait for that.
-
-        `added`: base offset, records and bytes that were appended, all that there is to count
-        unless there are transactions.
-        """
-        counted = self.parked.counted(topic_id, partition)
-        if counted is None:
-            return False
-        row = self._machine.partitions.get(topic_id, partition)
-        if row is None or row.last_stable <= counted:
-            return False
-        base_offset, records, byte_count = added
-        last_stable = base_offset + records
-        if base_offset != counted or row.last_stable < last_stable:
-            last_stable = row.last_stable
-            # No fetch waits for more than the agent gives, so no more need be counted.
-            byte_count = row.bytes_between(counted, last_stable, self._bytes_max)
-        return self.parked.advanced(topic_id, partition, byte_count, last_stable)
-
-    def _count_trimmed(self, command: Command, outcome: LogsTrimmed) -> bool:
-        """Whoever waits where a log's start moved may be out of range now, and must look again."""
-        woken = False
-        places: list[tuple[TopicId, int]] = []
-        if isinstance(command, TrimLogs):
-            places = [(trim.topic_id, trim.partition) for trim in command.trims]
-        elif isinstance(command, ExpireRecords | ExpireHeldRecords):
-            places = [(expiry.topic_id, expiry.partition) for expiry in command.expiries]
-        for place, trimmed in zip(places, outcome.results, strict=True):
-            if not trimmed.error:
-                woken |= self.parked.unsettled(*place)
-        return woken
 
     def _note_recent(self, chunk: ObjectId, length: int) -> None:
         """Objects that are worth reading whole: others ask for their other partitions in a moment."""
@@ -528,16 +582,11 @@ class FetchPath:
                 self._finish(fetch)
         self._set_timer()
 
-    def _finish(self, fetch: _Fetch) -> None:
+    def _finish(self, fetch: Fetch) -> None:
         """Answer with what there is: enough has arrived, or the time is up."""
-        if not fetch.call.abandoned:
-            fetch.deadline_ms = 0
-            self._consider(fetch)
+        fetch.deadline_ms = 0
+        self._go_on(fetch)
 
     def _session_changed(self, incarnation: Incarnation | None) -> None:
         if incarnation is not None:
             self._has_served = True
-
-
-def _owner_of(fetch: _Fetch) -> Owner:
-    return owner_of(fetch.call.connection.peer)

@@ -7,20 +7,25 @@ stable (`advanced`): each such partition has the offset up to which was counted,
 counts twice. Deadlines are kept by ticks of 10 ms: one timer for all.
 
 Invariants: a parked poll is in exactly one tick and is found under each of its partitions; taking
-it out removes all of that; the number of watched partitions is bounded, and each client address has
-a share of it (`broker.calls.shares`).
+it out removes all of that, of many partitions bit by bit; the number of watched partitions is
+bounded, and each client address has a share of it (`broker.calls.shares`).
 
 Pure: the shell (`broker.fetch.fetch_path`) owns the timer and the wake-up once per loop turn.
 """
 
 import heapq
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sized
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from broker.calls.shares import Owner, may_take
 from protocol.types import TopicId
 
 TICK_MS: Final = 10
+FORGOTTEN_AT_ONCE: Final = 500
+"""Partitions; whoever parked a poll that watches more calls `forget` for them, bit by bit."""
+NEVER_READY: Final = 1 << 62
+"""Bytes that never come."""
 
 Poll = TypeVar("Poll")
 
@@ -28,7 +33,7 @@ Poll = TypeVar("Poll")
 class DelayedFetch(Generic[Poll]):
     """One fetch that waits."""
 
-    __slots__ = ("bytes_missing", "committed", "poll", "tick", "watches")
+    __slots__ = ("bytes_missing", "committed", "poll", "taken", "tick", "watches")
 
     def __init__(self, poll: Poll, *, committed: bool, bytes_missing: int, tick: int) -> None:
         self.poll = poll
@@ -36,6 +41,8 @@ class DelayedFetch(Generic[Poll]):
         """It reads committed records only."""
         self.bytes_missing = bytes_missing
         self.tick = tick
+        self.taken = False
+        """It waits no more. Of many partitions, some may still be watched (`forget`)."""
         self.watches: dict[tuple[TopicId, int], int] = {}
         """Bytes that each partition may still contribute."""
 
@@ -105,12 +112,36 @@ class FetchPurgatory(Generic[Poll]):
         if at_tick is None:
             at_tick = self._ticks[tick] = {}
             heapq.heappush(self._tick_heap, tick)
-        if self._watches_count + len(watches) > self._plenty and not self._has_share(
-            poll, len(watches)
-        ):
+        if not self.has_room(poll, watches):
             watches = ()
         at_tick[parked] = None
-        table = self._committed if committed else self._watchers
+        self._watch(parked, watches)
+        return parked
+
+    def has_room(self, poll: Poll, places: Sized) -> bool:
+        """Whether so many partitions more may be watched by `poll`."""
+        wanted = len(places)
+        return self._watches_count + wanted <= self._plenty or self._has_share(poll, wanted)
+
+    def watch(
+        self,
+        parked: DelayedFetch[Poll],
+        watches: Iterable[tuple[TopicId, int, int, int]],
+        bytes_there: int,
+    ) -> bool:
+        """Watch more partitions, which hold so many bytes by now. False when that is enough."""
+        assert not parked.taken
+        parked.bytes_missing -= bytes_there
+        if parked.bytes_missing <= 0:
+            return False
+        if self._watches_count < self._watches_max:
+            self._watch(parked, watches)
+        return True
+
+    def _watch(
+        self, parked: DelayedFetch[Poll], watches: Iterable[tuple[TopicId, int, int, int]]
+    ) -> None:
+        table = self._committed if parked.committed else self._watchers
         for topic_id, partition, bytes_max, last_stable in watches:
             key = (topic_id, partition)
             if key not in parked.watches:
@@ -120,7 +151,6 @@ class FetchPurgatory(Generic[Poll]):
             if watchers is None:
                 watchers = table[key] = _Watchers(last_stable)
             watchers.polls[parked] = None
-        return parked
 
     def _has_share(self, poll: Poll, wanted: int) -> bool:
         owner = self._owner_of(poll)
@@ -195,7 +225,7 @@ class FetchPurgatory(Generic[Poll]):
 
     def take_ready(self) -> list[Poll]:
         """The polls that need not wait any more, in the order in which they became ready."""
-        ready = list(self._ready)
+        ready = [parked for parked in self._ready if not parked.taken]
         self._ready.clear()
         for parked in ready:
             self._remove(parked)
@@ -203,7 +233,9 @@ class FetchPurgatory(Generic[Poll]):
 
     def take_unsettled(self) -> list[Poll]:
         """The polls that must look again, those that are ready left aside."""
-        unsettled = [parked for parked in self._unsettled if parked not in self._ready]
+        unsettled = [
+            parked for parked in self._unsettled if parked not in self._ready and not parked.taken
+        ]
         self._unsettled.clear()
         for parked in unsettled:
             self._remove(parked)
@@ -226,16 +258,39 @@ class FetchPurgatory(Generic[Poll]):
             self._ticks.pop(heapq.heappop(self._tick_heap), None)
         return self._tick_heap[0] * TICK_MS if self._tick_heap else None
 
+    def take(self, parked: DelayedFetch[Poll]) -> None:
+        """It need not wait, unless it was taken already."""
+        if not parked.taken:
+            self._ready.pop(parked, None)
+            self._remove(parked)
+
     def _remove(self, parked: DelayedFetch[Poll]) -> None:
         self._polls_count -= 1
         self._unsettled.pop(parked, None)
         del self._ticks[parked.tick][parked]
+        parked.taken = True
+        assert self._polls_count >= 0
+        if len(parked.watches) > FORGOTTEN_AT_ONCE:
+            parked.bytes_missing = NEVER_READY
+            return
+        self._forget(parked, parked.watches)
+        parked.watches = {}
+
+    def forget(self, parked: DelayedFetch[Poll], count: int) -> bool:
+        """Watch so many of its partitions no more. True: there are others."""
+        assert parked.taken
+        keys = list(islice(parked.watches, count))
+        self._forget(parked, keys)
+        for key in keys:
+            del parked.watches[key]
+        return bool(parked.watches)
+
+    def _forget(self, parked: DelayedFetch[Poll], keys: Collection[tuple[TopicId, int]]) -> None:
         table = self._committed if parked.committed else self._watchers
-        for key in parked.watches:
+        for key in keys:
             polls = table[key].polls
             del polls[parked]
             if not polls:
                 del table[key]
-        self._watches_count -= len(parked.watches)
-        assert self._polls_count >= 0
+        self._watches_count -= len(keys)
         assert self._watches_count >= 0

@@ -4,13 +4,14 @@ A session is this agent's own; on another one the client is told 70 and starts o
 always legal. Likewise an agent may decline to make one (session id 0 in the answer).
 
 Invariants: the epoch of a session grows by one with each request, from 1, and after 2^31 - 1 comes
-1; sessions and partitions remembered are bounded, and each client address has a share of both
-(`broker.calls.shares`); a session whose last partition is forgotten is gone. A session is used by one version range, names (until v12) or topic ids (from v13).
+1; sessions and partitions remembered are bounded, of each session and of all, and each client
+address has a share of all (`broker.calls.shares`); a session whose last partition is forgotten is
+gone. A session is used by one version range, names (until v12) or topic ids (from v13).
 
 Left out: reading, and what the partitions' errors are (`broker.fetch.fetch_path`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker.calls.shares import Owner, is_nearly_full, may_take, owner_of
@@ -26,6 +27,13 @@ EPOCH_FINAL: Final = -1
 INT32_MAX: Final = (1 << 31) - 1
 NEVER_SENT: Final = -1
 EVICTABLE_AFTER_MS: Final = 120_000
+PLACES_MAX: Final = 1_000_000
+"""Partitions of all sessions together."""
+PLACES_PER_PAUSE: Final = 1_000
+SESSION_PLACES_MAX: Final = 200_000
+"""Of one: what a full request may name."""
+CHANGES_MAX: Final = 20_000
+"""Partitions that one incremental request names. Who has more to say starts over."""
 
 PlaceKey = tuple[str | TopicId, int]
 """Topic as the client names it, and partition."""
@@ -131,7 +139,7 @@ class FetchSessions:
     """All sessions of an agent."""
 
     def __init__(
-        self, *, slots: int, draw_id: Callable[[], int], places_max: int = 1_000_000
+        self, *, slots: int, draw_id: Callable[[], int], places_max: int = PLACES_MAX
     ) -> None:
         self._slots = slots
         self._draw_id = draw_id
@@ -150,21 +158,29 @@ class FetchSessions:
         return self._places_count
 
     def open(
-        self, version: int, request: FetchRequest, now_ms: int, peer: str = ""
+        self,
+        version: int,
+        request: FetchRequest,
+        now_ms: int,
+        peer: str = "",
+        *,
+        asked: dict[PlaceKey, CachedPartition] | None = None,
     ) -> FetchContext | ErrorCode:
         """What `request` is about; makes, goes on with or ends a session. An error is of the whole.
 
-        On an error the client starts over with a full request. `peer`: the client's address and
-        port.
+        `asked`: the partitions that it names, if they were gathered already (`places_slices`).
+        `peer`: the client's address and port. On an error the client starts over with a full
+        request.
         """
         by_id = version >= TOPIC_IDS_FROM
+        if asked is None:
+            asked = _places_of(request)
         if request.session_epoch in {EPOCH_INITIAL, EPOCH_FINAL}:
             self._drop(request.session_id)
-            places = _places_of(request)
             session = None
-            if request.session_epoch == EPOCH_INITIAL and places:
-                session = self._make(places, owner_of(peer), by_id=by_id, now_ms=now_ms)
-            return FetchContext(list(places.values()), session, incremental=False)
+            if request.session_epoch == EPOCH_INITIAL and asked:
+                session = self._make(asked, owner_of(peer), by_id=by_id, now_ms=now_ms)
+            return FetchContext(list(asked.values()), session, incremental=False)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -172,14 +188,33 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.by_id != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        return self._go_on(session, request, now_ms)
+        if (asked or request.forgotten) and not self._has_room(session, request, asked):
+            self._drop(session.session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return self._go_on(session, request, asked, now_ms)
+
+    def _has_room(
+        self, session: _Session, request: FetchRequest, asked: dict[PlaceKey, CachedPartition]
+    ) -> bool:
+        """Whether the session may grow by what is asked; and that is no more than a little."""
+        changes = len(asked) + sum(len(partitions) for _, _, partitions in request.forgotten)
+        growth = sum(key not in session.places for key in asked)
+        return (
+            changes <= CHANGES_MAX
+            and len(session.places) + growth <= SESSION_PLACES_MAX
+            and (growth == 0 or self._has_places(session.owner, growth))
+        )
 
     def _go_on(
-        self, session: _Session, request: FetchRequest, now_ms: int
-    ) -> FetchContext | ErrorCode:
+        self,
+        session: _Session,
+        request: FetchRequest,
+        asked: dict[PlaceKey, CachedPartition],
+        now_ms: int,
+    ) -> FetchContext:
         places = session.places
         count_before = len(places)
-        for place in _places_of(request).values():
+        for place in asked.values():
             known = places.get(place.key)
             if known is None:
                 places[place.key] = place
@@ -190,12 +225,7 @@ class FetchSessions:
             assert topic is not None
             for partition in partitions:
                 places.pop((topic, partition), None)
-        growth = len(places) - count_before
-        if growth > 0 and not self._has_places(session.owner, growth):
-            self._places_count += growth
-            self._drop(session.session_id)
-            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        self._places_count += growth
+        self._places_count += len(places) - count_before
         session.epoch = session.epoch + 1 if session.epoch < INT32_MAX else 1
         session.used_ms = now_ms
         del self._sessions[session.session_id]
@@ -207,6 +237,8 @@ class FetchSessions:
     def _make(
         self, places: dict[PlaceKey, CachedPartition], owner: Owner, *, by_id: bool, now_ms: int
     ) -> _Session | None:
+        if len(places) > SESSION_PLACES_MAX:
+            return None
         oldest = next(iter(self._sessions.values()), None)
         if (
             oldest is not None
@@ -253,4 +285,25 @@ def _places_of(request: FetchRequest) -> dict[PlaceKey, CachedPartition]:
         for wanted in partitions:
             place = CachedPartition(name, topic_id, wanted)
             places[place.key] = place
+    return places
+
+
+def places_slices(
+    request: FetchRequest,
+) -> Generator[None, None, dict[PlaceKey, CachedPartition]]:
+    """The partitions that `request` names, gathered with pauses."""
+    places: dict[PlaceKey, CachedPartition] = {}
+    left = PLACES_PER_PAUSE
+    for name, topic_id, partitions in request.topics:
+        left -= 1
+        for wanted in partitions:
+            place = CachedPartition(name, topic_id, wanted)
+            places[place.key] = place
+            left -= 1
+            if left <= 0:
+                yield
+                left = PLACES_PER_PAUSE
+        if left <= 0:
+            yield
+            left = PLACES_PER_PAUSE
     return places

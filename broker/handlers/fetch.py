@@ -15,12 +15,11 @@ from broker.calls.call import Call
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode
-from protocol.fetch import parse_request
 
 
 def start(node: Node, call: Call) -> None:
     """Take a request; its answer comes now or by callback. Raises ProtocolError when malformed."""
-    node.fetching.start(call, parse_request(call.version, call.body))
+    node.fetching.start(call)
 
 
 API: Final = Api(

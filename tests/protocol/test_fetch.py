@@ -10,7 +10,9 @@ from protocol import apis, fetch, messages
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.fetch import FetchResponse, PartitionAnswer
 from protocol.messages import hot
+from protocol.messages.layouts import SLICE_ELEMENTS, at_once
 from protocol.produce import NodeEndpoint
+from protocol.types import TopicId
 from tests.protocol.kio_oracle import ints, requests, texts
 
 VERSIONS = range(4, 19)
@@ -47,6 +49,35 @@ RESPONSES = st.builds(
         max_size=2,
     ),
 )
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests(apis.FETCH))
+def test_a_request_is_parsed_in_slices_to_the_same(encoded):
+    version, data = encoded
+    assert at_once(fetch.parse_slices(version, data)) == fetch.parse_request(version, data)
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 18])
+def test_a_long_request_is_parsed_with_pauses(version):
+    partitions = [hot.FetchPartition(partition=index) for index in range(3_000)]
+    forgotten = hot.ForgottenTopic(topic="t", topic_id=TopicId(bytes(16)), partitions=[1, 2])
+    topic = hot.FetchTopic(topic="t", topic_id=TopicId(bytes(16)), partitions=partitions)
+    shape = hot.FetchRequest(topics=[topic] * 3, forgotten_topics_data=[forgotten] * 3_000)
+    data = messages.encode_request(apis.FETCH, version, shape)
+    pauses = sum(1 for _ in fetch.parse_slices(version, data))
+    assert at_once(fetch.parse_slices(version, data)) == fetch.parse_request(version, data)
+    assert pauses >= 9_000 // SLICE_ELEMENTS
+
+
+@settings(max_examples=50, deadline=None)
+@given(RESPONSES, st.integers(4, 18))
+def test_an_answer_encoded_topic_by_topic_is_the_same(response, version):
+    parts = [fetch.encode_head(version, response, len(response.topics))]
+    for topic in response.topics:
+        parts += fetch.encode_topics(version, [topic])
+    parts.append(fetch.encode_end(version, response))
+    assert b"".join(parts) == b"".join(fetch.encode_response(version, response))
 
 
 @settings(max_examples=200, deadline=None)
