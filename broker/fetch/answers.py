@@ -265,9 +265,12 @@ class Collector:
         `found`: what was read since the first time; then more is asked for only where there is
         nothing to give yet, as when a page was read that says where the records are.
         """
-        collecting = self.begin(bytes_max, committed=committed, found=found)
-        self.take(places, statuses, collecting)
-        return collecting.collected
+        known = _NOTHING if found is None else found
+        known.used.clear()
+        budget = _Budget(bytes_max, committed=committed, found=found)
+        collected = Collected([], [], [], [])
+        self._take(places, statuses, collected, budget, known)
+        return collected
 
     def begin(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> "Collecting":
         """As `collect`, of places that come one part after the other (`take`)."""
@@ -283,7 +286,16 @@ class Collector:
         collecting: "Collecting",
     ) -> None:
         """Add the answers for the next places, which were judged just now."""
-        collected, budget, found = collecting
+        self._take(places, statuses, *collecting)
+
+    def _take(
+        self,
+        places: Sequence[CachedPartition],
+        statuses: Sequence[FetchPartitionStatus],
+        collected: Collected,
+        budget: _Budget,
+        found: LoadedData,
+    ) -> None:
         committed = budget.committed
         for place, seen in zip(places, statuses, strict=True):
             answer = _bounds(place, seen, committed=committed)

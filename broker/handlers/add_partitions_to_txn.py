@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.slices import Turns
 from broker.node import Node
 from broker.transactions.coordinator import ATTEMPTS_MAX
 from protocol import apis
@@ -32,12 +33,13 @@ Place = tuple[TopicId, int]
 async def handle(
     node: Node, call: Call, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    places = _places(node, request)
+    turns = node.slices.of(call)
+    places = await _places(node, turns, request)
     if None in places:
         await node.log_client.barrier()
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for _ in range(ATTEMPTS_MAX):
-        places = _places(node, request)
+        places = await _places(node, turns, request)
         if None in places:
             return _answer(request, _all_or_none(places))
         code = await _add(node, call, request, [place for place in places if place is not None])
@@ -85,17 +87,19 @@ def _answer(
     )
 
 
-def _places(node: Node, request: AddPartitionsToTxnRequest) -> list[Place | None]:
+async def _places(
+    node: Node, turns: Turns, request: AddPartitionsToTxnRequest
+) -> list[Place | None]:
     """The partitions of the request in their order; None: there is no such one."""
     topics = node.log_client.machine.topics
     places: list[Place | None] = []
-    for each in request.v3_and_below_topics:
+    async for each in turns.over(request.v3_and_below_topics):
         topic = topics.by_name(each.name)
         places += [
             (topic.topic_id, partition)
             if topic is not None and 0 <= partition < topic.partition_count
             else None
-            for partition in each.partitions
+            async for partition in turns.over(each.partitions)
         ]
     return places
 

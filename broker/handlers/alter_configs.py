@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import RequestedChange, wait_for_changes
+from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.calls.shares import owner_of
 from broker.config import group_configs, topic_configs
 from broker.config.changes import Changes, replaced
@@ -46,6 +46,8 @@ from protocol.messages import (
     IncrementalAlterConfigsRequest,
 )
 
+ALTERATION_ELEMENTS: Final = 30
+"""What one resource costs, in elements that are looked at: all its configs are validated."""
 WAIT_MS: Final = 30_000
 """The request has no timeout of its own; this is Kafka's request.timeout.ms."""
 
@@ -133,7 +135,9 @@ async def alter(
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     await node.log_client.barrier()
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
+    turns = node.slices.of(call)
     for item in alterations:
+        await turns.spend(ALTERATION_ELEMENTS)
         try:
             if counts[item.resource_type, item.resource_name] > 1:
                 reason = "Each resource must appear at most once."
@@ -149,6 +153,7 @@ async def alter(
                 given = [name for name, value in command.configs if value is not None]
                 shut_out_older(node, given, incarnation)
                 item.future = node.log_client.propose(command, incarnation)
+                forget(item.future)  # Its client may be gone before it is asked for.
                 if byte_count:
                     name = item.resource_name
                     count_proposal(node.config_shares, owner, name, byte_count, item.future)

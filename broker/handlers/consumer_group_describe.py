@@ -31,7 +31,9 @@ async def handle(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     await node.log_client.barrier()
     response = ConsumerGroupDescribeResponse()
-    for group_id in request.group_ids:
+    turns = node.slices.of(call)
+    # Each group once: its members may be many, and its name short.
+    async for group_id in turns.over(dict.fromkeys(request.group_ids)):
         try:
             group = await _describe(node, group_id)
         except KafkaError as error:
@@ -40,6 +42,7 @@ async def handle(
             if request.include_authorized_operations:
                 group.authorized_operations = GROUP_OPERATIONS
         response.groups.append(group)
+        await turns.spend(len(group.members))
     return response
 
 

@@ -28,6 +28,9 @@ from protocol.messages import (
     CreatePartitionsTopicResult,
 )
 
+PROPOSAL_ELEMENTS: Final = 10
+"""What one topic costs, in elements that are looked at."""
+
 
 async def handle(
     node: Node, call: Call, request: CreatePartitionsRequest
@@ -37,7 +40,9 @@ async def handle(
     refuse_beside_older(node, TABLES_LEVEL)
     counts = Counter(topic.name for topic in request.topics)
     wanted = {topic.name: RequestedChange() for topic in request.topics}
+    turns = node.slices.of(call)
     for topic in request.topics:
+        await turns.spend(PROPOSAL_ELEMENTS + len(topic.assignments or ()))
         item = wanted[topic.name]
         try:
             if counts[topic.name] > 1:

@@ -41,6 +41,8 @@ from protocol.messages import (
 from protocol.types import TOPIC_ID_ZERO, Incarnation, TopicId
 
 DEFAULT: Final = -1
+CREATION_ELEMENTS: Final = 30
+"""What one topic costs, in elements that are looked at: its configs are validated and told."""
 REPLICATION_FACTOR_MAX: Final = 32_767
 CLUSTER_METADATA: Final = "__cluster_metadata"
 """The one name that Kafka keeps for itself."""
@@ -55,7 +57,11 @@ class _TopicCreation(RequestedChange):
 
 
 async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    wanted = [_validate(node, topic) for topic in request.topics]
+    turns = node.slices.of(call)
+    wanted = []
+    for topic in request.topics:
+        await turns.spend(CREATION_ELEMENTS + len(topic.configs) + len(topic.assignments))
+        wanted.append(_validate(node, topic))
     names = Counter(topic.name for topic in request.topics)
     for item in wanted:
         if names[item.topic.name] > 1:
@@ -67,10 +73,15 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
         incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
         for item in wanted:
             if item.command is not None and item.refused is None:
+                await turns.spend(CREATION_ELEMENTS)
                 shut_out_older(node, [name for name, _ in item.command.configs], incarnation)
                 _propose(node, call, item, item.command, incarnation)
         await wait_for_changes(wanted, request.timeout_ms)
-    return CreateTopicsResponse(topics=[_result(node, call, item) for item in _once(wanted)])
+    response = CreateTopicsResponse()
+    for item in _once(wanted):
+        await turns.spend(CREATION_ELEMENTS)
+        response.topics.append(_result(node, call, item))
+    return response
 
 
 def refusal(call: Call, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
@@ -151,7 +162,7 @@ def _check_assignments(assignments: list[CreatableReplicaAssignment]) -> None:
         reason = "Partitions must be consecutive, from 0 on, each one once."
     elif counts[0] == 0 or len(Counter(counts)) > 1:
         reason = "All partitions must have the same number of replicas, at least one."
-    elif any(len(Counter(each.broker_ids)) < len(each.broker_ids) for each in assignments):
+    elif any(len(set(each.broker_ids)) < len(each.broker_ids) for each in assignments):
         reason = "A replica was named twice for one partition."
     else:
         return

@@ -18,6 +18,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
+from broker.calls.slices import Turns
 from broker.config.topic_configs import TopicSettings, effective
 from broker.handler_support import live_incarnation, refuse_beside_older
 from broker.node import Node
@@ -61,7 +62,8 @@ async def handle(node: Node, call: Call, request: DeleteRecordsRequest) -> Delet
     incarnation = live_incarnation(node, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     await node.log_client.barrier()
     refuse_beside_older(node, JOBS_LEVEL)
-    wanted = _validate(node, request)
+    turns = node.slices.of(call)
+    wanted = await _validate(node, turns, request)
     await _trim(node, incarnation, wanted, request.timeout_ms)
     return _response(wanted)
 
@@ -87,15 +89,15 @@ API: Final = Api(
 )
 
 
-def _validate(node: Node, request: DeleteRecordsRequest) -> _Trims:
+async def _validate(node: Node, turns: Turns, request: DeleteRecordsRequest) -> _Trims:
     """What is to be done for each partition; only behind a barrier."""
     machine = node.log_client.machine
     wanted: _Trims = {}
-    for asked in request.topics:
+    async for asked in turns.over(request.topics):
         topic = machine.topics.by_name(asked.name)
         settings = None if topic is None else effective(topic.configs, node.settings.kafka)
         rows = wanted.setdefault(asked.name, {})
-        for each in asked.partitions:
+        async for each in turns.over(asked.partitions):
             index = each.partition_index
             partition = None if topic is None else machine.partitions.get(topic.topic_id, index)
             if partition is None or settings is None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.calls.outcomes import RequestedChange, wait_for_changes
+from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.handler_support import live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic
@@ -28,6 +28,9 @@ from protocol.messages import (
     DeleteTopicState,
 )
 from protocol.types import TOPIC_ID_ZERO
+
+PROPOSAL_ELEMENTS: Final = 10
+"""What one deletion costs, in elements that are looked at."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,12 +52,15 @@ async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> Delete
     if any(item.topic is None and item.refused is None for item in wanted):
         await node.log_client.barrier()
         _find(node, wanted)
+    turns = node.slices.of(call)
     for item in wanted:
         if item.refused is None and item.topic is not None:
+            await turns.spend(PROPOSAL_ELEMENTS)
             command = DeleteTopic(item.topic.topic_id)
             item.future = node.log_client.propose(command, incarnation)
+            forget(item.future)  # Its client may be gone before it is asked for.
     await wait_for_changes(wanted, request.timeout_ms)
-    return DeleteTopicsResponse(responses=[_result(item) for item in wanted])
+    return DeleteTopicsResponse(responses=[_result(item) async for item in turns.over(wanted)])
 
 
 def refusal(call: Call, request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:

@@ -40,15 +40,23 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+CONFIG_ELEMENTS: Final = 3
+"""What one config costs, in elements that are looked at: it has synonyms and a documentation."""
+
+
 async def handle(
     node: Node, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     shared = (ResourceType.TOPIC, ResourceType.GROUP)
     if any(resource.resource_type in shared for resource in request.resources):
         await node.log_client.barrier()
-    return DescribeConfigsResponse(
-        results=[_describe(node, request, resource) for resource in request.resources]
-    )
+    turns = node.slices.of(call)
+    response = DescribeConfigsResponse()
+    async for resource in turns.over(_once(request.resources)):
+        result = _describe(node, request, resource)
+        response.results.append(result)
+        await turns.spend(CONFIG_ELEMENTS * len(result.configs))
+    return response
 
 
 def refusal(
@@ -56,6 +64,20 @@ def refusal(
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
         results=[_refused(resource, error) for resource in request.resources]
+    )
+
+
+def _once(resources: list[DescribeConfigsResource]) -> list[DescribeConfigsResource]:
+    """A resource that is asked for twice is described once: all its configs are much longer."""
+    return list(
+        {
+            (
+                each.resource_type,
+                each.resource_name,
+                index if each.configuration_keys else -1,
+            ): each
+            for index, each in enumerate(resources)
+        }.values()
     )
 
 

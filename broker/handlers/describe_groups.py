@@ -31,7 +31,9 @@ DEAD: Final = "Dead"
 async def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     await node.log_client.barrier()
     response = DescribeGroupsResponse()
-    for group_id in request.groups:
+    turns = node.slices.of(call)
+    # Each group once: its members may be many, and its name short.
+    async for group_id in turns.over(dict.fromkeys(request.groups)):
         try:
             group = (await settled_group(node, group_id)).describe()
         except KafkaError as error:
@@ -42,6 +44,7 @@ async def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> Desc
         elif group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < SINCE_NOT_FOUND:
             group = DescribedGroup(group_id=group_id, group_state=DEAD)
         response.groups.append(group)
+        await turns.spend(len(group.members))
     return response
 
 

@@ -14,7 +14,6 @@ whose rows are not in memory; without indexes, and without what waits for collec
 Errors: 7 (no barrier to be had); before v3, that of the only dir.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,7 +32,7 @@ from protocol.messages import (
     DescribeLogDirsTopic,
 )
 
-PARTITIONS_PER_TURN_MAX: Final = 2_000
+PARTITIONS_PER_TURN_MAX: Final = 500
 """Of the loop."""
 ERRORS_OF_THEIR_OWN_SINCE: Final = 3
 
@@ -43,27 +42,24 @@ async def handle(
 ) -> DescribeLogDirsResponse:
     await node.log_client.barrier()
     machine = node.log_client.machine
+    turns = node.slices.of(call)
     asked: list[tuple[Topic, Sequence[int]]] = []
     if request.topics is None:
         asked = [(topic, range(topic.partition_count)) for topic in machine.topics]
     else:
-        for wanted in request.topics:
+        async for wanted in turns.over(request.topics):
             topic = machine.topics.by_name(wanted.topic)
             if topic is not None:
                 asked.append((topic, list(dict.fromkeys(wanted.partitions))))
     placement = node.placement(call.connection.listener)
     zone = zone_of_client(call.client_id)
     topics = []
-    turn = 0
-    for topic, indexes in asked:
+    async for topic, indexes in turns.over(asked):
         partitions = []
         for first in range(0, len(indexes), PARTITIONS_PER_TURN_MAX):
             part = indexes[first : first + PARTITIONS_PER_TURN_MAX]
             partitions += _describe(node, placement, topic, part, zone=zone)
-            turn += len(part)
-            if turn >= PARTITIONS_PER_TURN_MAX:
-                turn = 0
-                await asyncio.sleep(0)
+            await turns.spend(len(part))
         if partitions:
             topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
     return DescribeLogDirsResponse(

@@ -7,11 +7,11 @@ coordinators whose epochs could differ, so that epoch is always told as none.
 Errors, per partition: 3, 6 (no barrier to be had).
 """
 
-import asyncio
 from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.slices import Turns
 from broker.handler_support import partition_of
 from broker.node import Node
 from coordinator.tables.partitions import Partition
@@ -28,23 +28,23 @@ from txn import producers
 
 COORDINATOR_EPOCH_NONE: Final = -1
 OFFSET_NONE: Final = -1
-PRODUCERS_PER_TURN_MAX: Final = 2_000
-"""Of the loop."""
 
 
 async def handle(
     node: Node, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     await node.log_client.barrier()
+    turns = node.slices.of(call)
     topics = [
         DescribedProducersTopic(
             name=topic.name,
             partitions=[
-                await _describe(node, topic.name, partition)
-                for partition in topic.partition_indexes
+                await _describe(node, turns, topic.name, partition)
+                # Each once: its producers may be many.
+                async for partition in turns.over(dict.fromkeys(topic.partition_indexes))
             ],
         )
-        for topic in request.topics
+        async for topic in turns.over(request.topics)
     ]
     return DescribeProducersResponse(topics=topics)
 
@@ -77,22 +77,22 @@ def _refused(partition: int, error: KafkaError) -> DescribedProducersPartition:
     )
 
 
-async def _describe(node: Node, name: str, index: int) -> DescribedProducersPartition:
+async def _describe(node: Node, turns: Turns, name: str, index: int) -> DescribedProducersPartition:
     partition = partition_of(node, name, index)
     if partition is None:
         reason = "This server does not host this topic-partition."
         return _refused(index, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason))
     return DescribedProducersPartition(
-        partition_index=index, active_producers=await _producers(partition)
+        partition_index=index, active_producers=await _producers(turns, partition)
     )
 
 
-async def _producers(partition: Partition) -> list[ProducerState]:
+async def _producers(turns: Turns, partition: Partition) -> list[ProducerState]:
     """As of one position, however many turns of the loop it takes."""
     windows = dict(partition.windows or {})
     started = dict(partition.open_transactions)
     states = []
-    for count, (producer_id, window) in enumerate(windows.items(), start=1):
+    async for producer_id, window in turns.over(windows.items()):
         view = producers.describe(window)
         states.append(
             ProducerState(
@@ -104,6 +104,4 @@ async def _producers(partition: Partition) -> list[ProducerState]:
                 current_txn_start_offset=started.get(producer_id, OFFSET_NONE),
             )
         )
-        if count % PRODUCERS_PER_TURN_MAX == 0:
-            await asyncio.sleep(0)
     return states

@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.slices import Turns
 from broker.cluster.placement import Placement, zone_of_client
 from broker.handler_support import TOPIC_OPERATIONS
 from broker.node import Node
@@ -26,6 +27,10 @@ from protocol.messages import (
 )
 from protocol.types import LEADER_EPOCH
 
+NAMES_PER_SORT: Final = 2_000
+NAMES_PER_ELEMENT: Final = 8
+"""So many names are sorted in the time that one element of a request takes otherwise."""
+
 
 async def handle(
     node: Node, call: Call, request: DescribeTopicPartitionsRequest
@@ -35,10 +40,11 @@ async def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition index is negative")
     await node.log_client.barrier()
     topics = node.log_client.machine.topics
-    asked = {topic.name for topic in request.topics} or {topic.name for topic in topics}
-    names = sorted(name for name in asked if name >= cursor.topic_name)
     limit = node.settings.kafka.max_request_partition_size_limit
     left = max(min(request.response_partition_limit, limit), 1)
+    turns = node.slices.of(call)
+    asked = [topic.name for topic in request.topics] or [topic.name for topic in topics]
+    names = await _first_names(turns, asked, cursor.topic_name, count=left + 1)
     response = DescribeTopicPartitionsResponse()
     placement = node.placement(call.connection.listener)
     zone = zone_of_client(call.client_id)
@@ -50,6 +56,7 @@ async def handle(
         topic = topics.by_name(name)
         if topic is None:
             response.topics.append(_refused(name, _missing(name)))
+            left -= 1
             continue
         last = min(first + left, topic.partition_count)
         indexes = range(min(first, last), last)
@@ -59,6 +66,18 @@ async def handle(
             response.next_cursor = Cursor(topic_name=name, partition_index=last)
             break
     return response
+
+
+async def _first_names(turns: Turns, asked: list[str], first: str, *, count: int) -> list[str]:
+    """The first so many names from `first` on, in order. A page needs no more of them, since each
+    has a partition or is refused."""
+    names: list[str] = []
+    step = max(NAMES_PER_SORT, count)
+    for at in range(0, len(asked), step):
+        some = [name for name in asked[at : at + step] if name >= first]
+        names = sorted({*names, *some})[:count]
+        await turns.spend(step // NAMES_PER_ELEMENT)
+    return names
 
 
 def refusal(

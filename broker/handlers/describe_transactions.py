@@ -26,9 +26,14 @@ async def handle(
     node: Node, call: Call, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     await node.log_client.barrier()
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(node, each) for each in request.transactional_ids]
-    )
+    turns = node.slices.of(call)
+    response = DescribeTransactionsResponse()
+    # Each id once: its partitions may be many.
+    async for each in turns.over(dict.fromkeys(request.transactional_ids)):
+        state = _describe(node, each)
+        response.transaction_states.append(state)
+        await turns.spend(sum(len(topic.partitions) for topic in state.topics))
+    return response
 
 
 def refusal(

@@ -36,7 +36,8 @@ async def handle(node: Node, call: Call, request: ElectLeadersRequest) -> ElectL
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     await node.log_client.barrier()
     results = []
-    for asked in request.topic_partitions or []:
+    turns = node.slices.of(call)
+    async for asked in turns.over(request.topic_partitions or []):
         topic = node.log_client.machine.topics.by_name(asked.topic)
         count = 0 if topic is None else topic.partition_count
         results.append(
@@ -49,7 +50,7 @@ async def handle(node: Node, call: Call, request: ElectLeadersRequest) -> ElectL
                         if 0 <= partition < count
                         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     )
-                    for partition in asked.partitions
+                    async for partition in turns.over(asked.partitions)
                 ],
             )
         )

@@ -35,7 +35,10 @@ async def handle(
 ) -> FindCoordinatorResponse:
     if call.version >= SEVERAL_SINCE:
         return FindCoordinatorResponse(
-            coordinators=[_answer(node, call, request, key) for key in request.coordinator_keys]
+            coordinators=[
+                _answer(node, call, request, key)
+                async for key in node.slices.of(call).over(request.coordinator_keys)
+            ]
         )
     found = _find(node, call, request.key_type, request.key)
     return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port)

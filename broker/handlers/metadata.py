@@ -58,7 +58,7 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
         found: list[Found] = list(node.log_client.machine.topics)
     else:
         found = await _find_all(
-            node, call, turns, _once(asked), create=request.allow_auto_topic_creation
+            node, call, turns, await _once(turns, asked), create=request.allow_auto_topic_creation
         )
     placement = node.placement(call.connection.listener)
     head = MetadataResponse(
@@ -117,9 +117,10 @@ def controller_id(node: Node, placement: Placement) -> int:
     return node_ids[0] if node_ids else -1
 
 
-def _once(asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+async def _once(turns: Turns, asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Each topic once, as in Kafka: a name takes a few bytes, its partitions many."""
-    return list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+    topics = {(topic.name, topic.topic_id): topic async for topic in turns.over(asked)}
+    return list(topics.values())
 
 
 async def _find_all(

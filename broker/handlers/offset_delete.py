@@ -47,11 +47,12 @@ async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> Offset
     response = OffsetDeleteResponse()
     forgotten: list[tuple[TopicId, int]] = []
     row = node.log_client.machine.groups.get(group_id)
-    for wanted in request.topics:
+    turns = node.slices.of(call)
+    async for wanted in turns.over(request.topics):
         topic = node.log_client.machine.topics.by_name(wanted.name)
         answer = OffsetDeleteResponseTopic(name=wanted.name)
         response.topics.append(answer)
-        for partition in wanted.partitions:
+        async for partition in turns.over(wanted.partitions):
             index = partition.partition_index
             code = _validate(group, topic, index)
             answer.partitions.append(

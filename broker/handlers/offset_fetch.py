@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.slices import Turns
 from broker.groups.commits import SINCE_TOPIC_IDS
 from broker.node import Node
 from coordinator.tables.groups import GroupOffsets, OffsetRow
@@ -38,9 +39,10 @@ SINCE_REQUEST_ERROR = 2
 async def handle(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     await node.log_client.barrier()
     stable = request.require_stable
+    turns = node.slices.of(call)
     groups = [
-        await _answer(node, call.version, wanted, stable=stable)
-        for wanted in _groups(call, request)
+        await _answer(node, turns, call.version, wanted, stable=stable)
+        async for wanted in turns.over(_once(_groups(call, request)))
     ]
     return _response(call, request, groups)
 
@@ -75,6 +77,16 @@ def _groups(call: Call, request: OffsetFetchRequest) -> list[OffsetFetchRequestG
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
 
 
+def _once(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """A group that is asked for all it has is told that once: a few bytes would ask for many."""
+    return list(
+        {
+            (group.group_id, index if group.topics is not None else -1): group
+            for index, group in enumerate(groups)
+        }.values()
+    )
+
+
 def _response(
     call: Call, request: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup]
 ) -> OffsetFetchResponse:
@@ -94,7 +106,7 @@ def _response(
 
 
 async def _answer(
-    node: Node, version: int, wanted: OffsetFetchRequestGroup, *, stable: bool
+    node: Node, turns: Turns, version: int, wanted: OffsetFetchRequestGroup, *, stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         node.groups.coordinates(wanted.group_id)
@@ -105,9 +117,12 @@ async def _answer(
     row = node.log_client.machine.groups.get(wanted.group_id)
     offsets = GroupOffsets() if row is None else row.offsets
     if wanted.topics is None:
-        topics = _all(node, offsets, stable=stable)
+        topics = await _all(node, turns, offsets, stable=stable)
     else:
-        topics = [_topic(node, version, offsets, topic, stable=stable) for topic in wanted.topics]
+        topics = [
+            await _topic(node, turns, version, offsets, topic, stable=stable)
+            async for topic in turns.over(wanted.topics)
+        ]
     return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
 
 
@@ -123,7 +138,9 @@ async def _check_member(node: Node, wanted: OffsetFetchRequestGroup) -> None:
         raise KafkaError(code)
 
 
-def _all(node: Node, offsets: GroupOffsets, *, stable: bool) -> list[OffsetFetchResponseTopic]:
+async def _all(
+    node: Node, turns: Turns, offsets: GroupOffsets, *, stable: bool
+) -> list[OffsetFetchResponseTopic]:
     """As in Kafka, places that have only a pending offset are not among them."""
     topics = node.log_client.machine.topics
     return [
@@ -134,16 +151,17 @@ def _all(node: Node, offsets: GroupOffsets, *, stable: bool) -> list[OffsetFetch
                 _unstable(index)
                 if stable and offsets.has_pending(topic_id, index)
                 else _told(index, row)
-                for index, row in offsets.of_topic(topic_id)
+                async for index, row in turns.over(list(offsets.of_topic(topic_id)))
             ],
         )
-        for topic_id in offsets.topics()
+        async for topic_id in turns.over(list(offsets.topics()))
         if (topic := topics.by_id(topic_id)) is not None
     ]
 
 
-def _topic(
+async def _topic(
     node: Node,
+    turns: Turns,
     version: int,
     offsets: GroupOffsets,
     wanted: OffsetFetchRequestTopic,
@@ -159,7 +177,7 @@ def _topic(
         topic = topics.by_name(wanted.name)
         code = ErrorCode.NONE
     answer = OffsetFetchResponseTopic(name=wanted.name, topic_id=wanted.topic_id)
-    for index in wanted.partition_indexes:
+    async for index in turns.over(wanted.partition_indexes):
         row = None
         if topic is not None and 0 <= index < topic.partition_count:
             if stable and offsets.has_pending(topic.topic_id, index):

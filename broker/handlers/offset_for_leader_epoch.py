@@ -38,13 +38,17 @@ async def handle(
     node: Node, call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     await node.log_client.barrier()
+    turns = node.slices.of(call)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_answer(node, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _answer(node, topic.topic, wanted)
+                    async for wanted in turns.over(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in turns.over(request.topics)
         ]
     )
 

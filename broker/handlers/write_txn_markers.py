@@ -36,11 +36,12 @@ async def handle(
     node: Node, call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     await node.log_client.barrier()
+    turns = node.slices.of(call)
     codes = [
         await _abort(node, call, marker, topic.name, partition)
-        for marker in request.markers
-        for topic in marker.topics
-        for partition in topic.partition_indexes
+        async for marker in turns.over(request.markers)
+        async for topic in turns.over(marker.topics)
+        async for partition in turns.over(topic.partition_indexes)
     ]
     return _answer(request, iter(codes))
 

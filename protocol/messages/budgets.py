@@ -22,7 +22,7 @@ AT_ONCE_BYTES_MAX: Final = 4 * 1024
 PARTITIONS_MAX: Final = 400_000
 """Of what names topics with their partitions."""
 NAMES_MAX: Final = 100_000
-"""Of what names groups, ids, members or resources."""
+"""Of what names topics to be made or described, groups, ids, members, resources."""
 FEW_MAX: Final = 10_000
 """Of everything else: filters, features, protocols of a member."""
 
@@ -33,7 +33,6 @@ _OF_PARTITIONS: Final = (
     apis.METADATA,
     apis.OFFSET_COMMIT,
     apis.OFFSET_FETCH,
-    apis.CREATE_TOPICS,
     apis.DELETE_RECORDS,
     apis.OFFSET_FOR_LEADER_EPOCH,
     apis.ADD_PARTITIONS_TO_TXN,
@@ -45,13 +44,13 @@ _OF_PARTITIONS: Final = (
     apis.OFFSET_DELETE,
     apis.DESCRIBE_PRODUCERS,
     apis.CONSUMER_GROUP_HEARTBEAT,
-    apis.DESCRIBE_TOPIC_PARTITIONS,
 )
 _OF_NAMES: Final = (
     apis.FIND_COORDINATOR,
     apis.LEAVE_GROUP,
     apis.SYNC_GROUP,
     apis.DESCRIBE_GROUPS,
+    apis.CREATE_TOPICS,
     apis.DELETE_TOPICS,
     apis.DESCRIBE_CONFIGS,
     apis.ALTER_CONFIGS,
@@ -59,6 +58,7 @@ _OF_NAMES: Final = (
     apis.INCREMENTAL_ALTER_CONFIGS,
     apis.DESCRIBE_TRANSACTIONS,
     apis.CONSUMER_GROUP_DESCRIBE,
+    apis.DESCRIBE_TOPIC_PARTITIONS,
 )
 
 ELEMENTS_MAX: Final = {
