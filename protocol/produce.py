@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.budgets import ELEMENTS_MAX, OverBudgetError
 from protocol.primitives import (
     INT32,
     MALFORMED,
@@ -107,6 +109,9 @@ def _parse_request(version: int, view: memoryview) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, at)
     count, at = read_array_count(view, at + 6, flexible=flexible)
     topics: list[ProduceTopic] = []
+    left = ELEMENTS_MAX[apis.PRODUCE] - count
+    if left < 0:
+        raise OverBudgetError(apis.PRODUCE)
     for _ in range(count):
         name: str | None = None
         topic_id: TopicId | None = None
@@ -115,17 +120,20 @@ def _parse_request(version: int, view: memoryview) -> ProduceRequest:
         else:
             name, at = read_string(view, at, flexible=flexible)
         if flexible:
-            partitions, at = _partitions_flexible(view, at)
+            partitions, at = _partitions_flexible(view, at, left)
         else:
-            partitions, at = _partitions_fixed(view, at)
+            partitions, at = _partitions_fixed(view, at, left)
+        left -= len(partitions)
         topics.append((name, topic_id, partitions))
     if flexible:
         skip_tagged_fields(view, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _partitions_fixed(view: memoryview, at: int) -> tuple[list[ProducePartition], int]:
+def _partitions_fixed(view: memoryview, at: int, most: int) -> tuple[list[ProducePartition], int]:
     count, at = read_array_count(view, at, flexible=False)
+    if count > most:
+        raise OverBudgetError(apis.PRODUCE)
     partitions: list[ProducePartition] = []
     end = len(view)
     unpack = _PARTITION_FIXED.unpack_from
@@ -142,8 +150,12 @@ def _partitions_fixed(view: memoryview, at: int) -> tuple[list[ProducePartition]
     return partitions, at
 
 
-def _partitions_flexible(view: memoryview, at: int) -> tuple[list[ProducePartition], int]:
+def _partitions_flexible(
+    view: memoryview, at: int, most: int
+) -> tuple[list[ProducePartition], int]:
     count, at = read_array_count(view, at, flexible=True)
+    if count > most:
+        raise OverBudgetError(apis.PRODUCE)
     partitions: list[ProducePartition] = []
     end = len(view)
     unpack = _PARTITION_FLEXIBLE.unpack_from

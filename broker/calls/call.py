@@ -54,6 +54,7 @@ class Call:
         "clock",
         "connection",
         "correlation_id",
+        "elements",
         "first_byte",
         "frame_bytes",
         "parts",
@@ -98,6 +99,8 @@ class Call:
         """Number of that byte among all that came on the connection."""
         self.challenge: Challenge | None = None
         """The answer asks the client to confirm that it means this transaction."""
+        self.elements = 0
+        """Of a long request, once it was decoded (`broker.calls.slices`)."""
         self.answered = False
         self.parts: list[Buffer] | None = None
         """The framed answer, for the connection; None before, and when there is none to send."""
@@ -116,6 +119,10 @@ class Call:
             head = response_head(self.api_key, self.version, self.correlation_id, size)
             self.parts = [head, *body]
         self.connection.call_answered(self)
+
+    def drop(self) -> None:
+        """Its connection is gone: whoever has not begun to read it has nothing to read."""
+        self.body = _RELEASED
 
     def close(self, reason: str) -> None:
         """Close the connection: the answer to what Kafka does not answer, or cannot (P4)."""

@@ -592,6 +592,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         level = logging.DEBUG if kind == "client" else logging.INFO
         logger.log(level, "connection %d from %s closed: %s", self.number, self.peer, reason)
         self._waiting.clear()
+        for call in self._pending:
+            call.drop()
         self._pending.clear()
         held = self._bytes + self._buffered
         self._bytes = 0

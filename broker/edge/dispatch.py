@@ -33,6 +33,8 @@ from protocol.messages.layouts import Meter
 
 logger = logging.getLogger(__name__)
 
+REFUSED_ELEMENTS_MAX: Final = 20_000
+"""Each of more is not told that all are refused: that would be as long a slice as the request."""
 STALE_REFUSAL: Final = "the agent stood still for a while; send the request again"
 LOG_SHARE_REFUSAL: Final = (
     "the metadata log is nearly full until a snapshot is published, of what this address wrote;"
@@ -124,6 +126,7 @@ class Dispatcher:
                 yield request, KafkaError(ErrorCode.INVALID_REQUEST, str(error))
                 return
             entered.settle(meter.elements)
+            call.elements = meter.elements
             yield request, None
 
     async def _handle(
@@ -146,15 +149,22 @@ class Dispatcher:
                 raise KafkaError(api.unavailable, LOG_SHARE_REFUSAL)
             response = await handler.handle(self._node, call, request)
         except KafkaError as error:
-            response = handler.refusal(call, request, error)
+            response = self._refusal(handler, call, request, error)
         except LogError as error:
             away = KafkaError(api.unavailable, f"the metadata log: {error}")
-            response = handler.refusal(call, request, away)
+            response = self._refusal(handler, call, request, away)
         if isinstance(response, Encoded):
             call.answer(response.parts)
         else:
             turns = self._node.slices.of(call)
             call.answer([await turns.run(encode_slices(call.api_key, call.version, response))])
+
+    def _refusal(self, handler: Cold, call: Call, request: Any, error: KafkaError) -> Any:
+        """The response that says so; a connection's end says it of very many elements at once."""
+        if call.elements > REFUSED_ELEMENTS_MAX:
+            call.close(f"a request of {call.elements} elements was refused: {error}")
+            raise AbandonedError
+        return handler.refusal(call, request, error)
 
     def _count_stale(self, call: Call) -> None:
         call.refused_stale = True

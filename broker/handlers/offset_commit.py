@@ -12,12 +12,13 @@ client's share of it), 69 (v9+), 82, 113.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.shares import owner_of
+from broker.calls.slices import Turns
 from broker.groups import commits
 from broker.groups.commits import Committer, RequestedOffset
 from broker.node import Node
@@ -25,6 +26,7 @@ from coordinator.commands.encoding import CodecError
 from coordinator.commands.entries import Rejected
 from coordinator.commands.group_commands import CommitOffsets, CommittedOffset, OffsetsCommitted
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
+from coordinator.tables.groups import GROUP_COMMAND_ROWS_MAX
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -41,18 +43,25 @@ _CommandT = TypeVar("_CommandT", CommitOffsets, CommitTransactionOffsets)
 
 async def handle(node: Node, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     node.groups.coordinates(request.group_id)
-    wanted = _requested_offsets(node, call.version, request)
+    turns = node.slices.of(call)
+    wanted = await _requested_offsets(node, turns, call.version, request)
     if not all(map(commits.is_known, wanted)):
         await node.log_client.barrier()
-        wanted = _requested_offsets(node, call.version, request)
+        wanted = await _requested_offsets(node, turns, call.version, request)
+
+    async def commit(some: list[RequestedOffset]) -> list[ErrorCode]:
+        await node.groups.settled(request.group_id)
+        return await _commit(node, call.version, request, some)
+
     await node.groups.settled(request.group_id)
-    with node.groups.shares.committing(
-        owner_of(call.connection.peer), request.group_id, wanted, pending=False
-    ):
-        codes = await _commit(node, call.version, request, wanted)
-    rest = iter(codes)
+    owner = owner_of(call.connection.peer)
+    with node.groups.shares.committing(owner, request.group_id, wanted, pending=False):
+        rest = iter(await in_parts(turns, wanted, commit))
     return OffsetCommitResponse(
-        topics=[_answer(topic, [next(rest) for _ in topic.partitions]) for topic in request.topics]
+        topics=[
+            _answer(topic, [next(rest) async for _ in turns.over(topic.partitions)])
+            async for topic in turns.over(request.topics)
+        ]
     )
 
 
@@ -87,14 +96,39 @@ def _answer(topic: OffsetCommitRequestTopic, codes: list[ErrorCode]) -> OffsetCo
     )
 
 
-def _requested_offsets(
-    node: Node, version: int, request: OffsetCommitRequest
+async def in_parts(
+    turns: Turns,
+    wanted: list[RequestedOffset],
+    commit: Callable[[list[RequestedOffset]], Awaitable[list[ErrorCode]]],
+) -> list[ErrorCode]:
+    """What becomes of each offset; many are judged and proposed a part at a time, each in a slice.
+
+    More than a command takes would go as several anyway. The parts wait for the log together.
+    """
+    if len(wanted) <= GROUP_COMMAND_ROWS_MAX:
+        return await commit(wanted)
+
+    async def part(first: int) -> list[ErrorCode]:
+        await turns.next()
+        return await commit(wanted[first : first + GROUP_COMMAND_ROWS_MAX])
+
+    firsts = range(0, len(wanted), GROUP_COMMAND_ROWS_MAX)
+    codes: list[ErrorCode] = []
+    for done in await asyncio.gather(*map(part, firsts), return_exceptions=True):
+        if isinstance(done, BaseException):
+            raise done
+        codes += done
+    return codes
+
+
+async def _requested_offsets(
+    node: Node, turns: Turns, version: int, request: OffsetCommitRequest
 ) -> list[RequestedOffset]:
     """The offsets of the request in their order, one after the other."""
     topics = node.log_client.machine.topics
     by_id = version >= commits.SINCE_TOPIC_IDS
     wanted = []
-    for each in request.topics:
+    async for each in turns.over(request.topics):
         topic = topics.by_id(each.topic_id) if by_id else topics.by_name(each.name)
         wanted += [
             RequestedOffset(
@@ -104,7 +138,7 @@ def _requested_offsets(
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
             )
-            for partition in each.partitions
+            async for partition in turns.over(each.partitions)
         ]
     return wanted
 

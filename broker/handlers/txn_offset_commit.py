@@ -16,9 +16,10 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.shares import owner_of
+from broker.calls.slices import Turns
 from broker.groups import commits
 from broker.groups.commits import Committer, RequestedOffset
-from broker.handlers.offset_commit import put
+from broker.handlers.offset_commit import in_parts, put
 from broker.node import Node
 from coordinator.commands.group_commands import CommittedOffset
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
@@ -52,18 +53,23 @@ async def handle(
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     node.groups.coordinates(request.group_id)
-    wanted = _requested_offsets(node, request)
+    turns = node.slices.of(call)
+    wanted = await _requested_offsets(node, turns, request)
     if not all(map(commits.is_known, wanted)):
         await node.log_client.barrier()
-        wanted = _requested_offsets(node, request)
+        wanted = await _requested_offsets(node, turns, request)
     await node.groups.settled(request.group_id)
     if isinstance(_instance(node, call, request), ErrorCode):
         await node.log_client.barrier()
         await node.groups.settled(request.group_id)
-    with node.groups.shares.committing(
-        owner_of(call.connection.peer), request.group_id, wanted, pending=True
-    ):
-        codes = await _commit(node, call, request, wanted)
+
+    async def commit(some: list[RequestedOffset]) -> list[ErrorCode]:
+        await node.groups.settled(request.group_id)
+        return await _commit(node, call, request, some)
+
+    owner = owner_of(call.connection.peer)
+    with node.groups.shares.committing(owner, request.group_id, wanted, pending=True):
+        codes = await in_parts(turns, wanted, commit)
     return _answer(call, request, codes)
 
 
@@ -107,7 +113,9 @@ def _answer(
     return TxnOffsetCommitResponse(topics=[topic_of(topic) for topic in request.topics])
 
 
-def _requested_offsets(node: Node, request: TxnOffsetCommitRequest) -> list[RequestedOffset]:
+async def _requested_offsets(
+    node: Node, turns: Turns, request: TxnOffsetCommitRequest
+) -> list[RequestedOffset]:
     """The offsets of the request in their order, one after the other."""
     topics = node.log_client.machine.topics
     return [
@@ -118,8 +126,8 @@ def _requested_offsets(node: Node, request: TxnOffsetCommitRequest) -> list[Requ
             partition.committed_leader_epoch,
             partition.committed_metadata or "",
         )
-        for topic in request.topics
-        for partition in topic.partitions
+        async for topic in turns.over(request.topics)
+        async for partition in turns.over(topic.partitions)
     ]
 
 

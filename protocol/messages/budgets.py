@@ -23,11 +23,12 @@ PARTITIONS_MAX: Final = 400_000
 """Of what names topics with their partitions."""
 NAMES_MAX: Final = 100_000
 """Of what names topics to be made or described, groups, ids, members, resources."""
+PRODUCED_MAX: Final = 20_000
+"""Of a Produce, whose partitions are written in one go: 10,000, each of a topic of its own."""
 FEW_MAX: Final = 10_000
 """Of everything else: filters, features, protocols of a member."""
 
 _OF_PARTITIONS: Final = (
-    apis.PRODUCE,
     apis.FETCH,
     apis.LIST_OFFSETS,
     apis.METADATA,
@@ -65,6 +66,7 @@ ELEMENTS_MAX: Final = {
     **dict.fromkeys(apis.APIS, FEW_MAX),
     **dict.fromkeys(_OF_NAMES, NAMES_MAX),
     **dict.fromkeys(_OF_PARTITIONS, PARTITIONS_MAX),
+    apis.PRODUCE: PRODUCED_MAX,
 }
 """By API key."""
 
