@@ -6,6 +6,8 @@ from typing import Final
 from broker.api import Api, Right
 from broker.handlers import SERVED
 from protocol import apis
+from protocol.messages.budgets import ELEMENTS_MAX
+from protocol.messages.codec import refusable
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "apis.md"
 _HEAD: Final = """\
@@ -13,11 +15,13 @@ _HEAD: Final = """\
 
 Written by `python -m broker.api_reference` from the declarations in `broker/handlers/`. "Changes":
 the request is refused after a stall of the agent, since its client may have given up (P17).
-"Unavailable": what says that nothing happened when the metadata log cannot be asked. "Rights": what
-Kafka's authorizer asks for; every request may do everything so far.
+"Unavailable": what says that nothing happened when the metadata log cannot be asked. "Elements": how
+many a request may have in all its arrays together, and in which versions one that has more is told
+INVALID_REQUEST, since the answer has an error code of its own; in others its connection is closed.
+"Rights": what Kafka's authorizer asks for; every request may do everything so far.
 
-| key | API | versions | changes | unavailable | rights |
-|--:|--|--|--|--|--|
+| key | API | versions | changes | unavailable | elements | told from | rights |
+|--:|--|--|--|--|--:|--|--|
 """
 
 
@@ -30,9 +34,34 @@ def _row(api: Api) -> str:
     versions = f"{row.min_version} to {row.max_version}"
     rights = "; ".join(map(_right, api.rights)) or "none"
     changes = "yes" if api.changes else ""
-    return (
-        f"| {api.key} | {api.name} | {versions} | {changes} | {api.unavailable.name} | {rights} |\n"
+    cells = (
+        api.key,
+        api.name,
+        versions,
+        changes,
+        api.unavailable.name,
+        f"{ELEMENTS_MAX[api.key]:,}",
+        _told(row),
+        rights,
     )
+    return "| " + " | ".join(map(str, cells)) + " |\n"
+
+
+def _told(row: apis.Api) -> str:
+    """The versions whose answer can refuse the whole."""
+    if row.key == apis.PRODUCE:
+        return ""
+    versions = [
+        version
+        for version in range(row.min_version, row.max_version + 1)
+        if refusable(row.key, version)
+    ]
+    if not versions:
+        return ""
+    first, last = versions[0], versions[-1]
+    if last == row.max_version:
+        return f"v{first}"
+    return f"v{first} to v{last}"
 
 
 def _right(right: Right) -> str:

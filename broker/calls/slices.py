@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from broker.calls.call import Call
 
-SLICE_ELEMENTS: Final = 500
+SLICE_ELEMENTS: Final = 250
 """Of a request or its answer, looked at in one slice."""
 ELEMENTS_HELD_MAX: Final = 500_000
 """Of all long requests that have entered. An element takes up to 200 bytes decoded, and about as

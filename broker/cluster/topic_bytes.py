@@ -32,7 +32,7 @@ _BEHIND_TOPICS: Final = (0, 0, 0, 0, 0, 0, 0, 0, 4, 5, 5, 1, 1, 3)
 """Bytes behind the array of topics, by version: cluster operations (v8-10), error (v13), tags."""
 
 
-_SLICE: Final = 500
+_SLICE: Final = 250
 """Topics, or partitions of one, made between two pauses."""
 
 

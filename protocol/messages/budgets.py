@@ -1,7 +1,7 @@
 """How many elements a request may have, by API: of all its arrays together, one inside another too.
 
-Kafka has no such limits, so these lie far beyond what clients send: 200,000 partitions, each of a
-topic of its own. What is counted is what costs: an element of two bytes may cost hundreds in
+Kafka has no such limits, so these lie beyond what a cluster can have: 100,000 partitions, each of a
+topic of its own, are 200,000 elements. What is counted is what costs: an element of two bytes may cost hundreds in
 memory, and each is handled. The codec counts while it reads, before an array is made; a request of
 at most `AT_ONCE_BYTES_MAX` cannot have too many, and is not counted.
 
@@ -19,8 +19,9 @@ REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 AT_ONCE_BYTES_MAX: Final = 4 * 1024
 """Requests up to this are read and handled at once, longer ones in slices of the loop's time."""
 
-PARTITIONS_MAX: Final = 400_000
-"""Of what names topics with their partitions."""
+PARTITIONS_MAX: Final = 250_000
+"""Of what names topics with their partitions: all that a cluster can have, each of a topic of its own,
+and more."""
 NAMES_MAX: Final = 100_000
 """Of what names topics to be made or described, groups, ids, members, resources."""
 PRODUCED_MAX: Final = 20_000

@@ -71,7 +71,7 @@ def test_elements_of_all_arrays_count_together():
             messages.decode_request(apis.OFFSET_FETCH, 8, body)
 
     assert memory_of(decode) < 500_000 * 40
-    group.topics = [topic] * 500
+    group.topics = [topic] * 400
     body = messages.encode_request(apis.OFFSET_FETCH, 8, request)
     assert messages.decode_request(apis.OFFSET_FETCH, 8, body) == request
 

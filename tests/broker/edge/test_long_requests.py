@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from broker.calls import slices
+from broker.edge.dispatch import REFUSED_ELEMENTS_MAX
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 from protocol.messages import MetadataRequest, MetadataRequestTopic
@@ -60,6 +61,22 @@ async def test_over_its_budget_a_request_is_told_so_where_the_answer_has_an_erro
         answer = await one.call(apis.OFFSET_FETCH, request, version=7)
         assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, [])
         assert one.node.slices.held == 0
+
+
+async def test_a_refusal_that_would_name_very_many_elements_ends_the_connection(world, caplog):
+    """It would be one long slice; and clients take both as "not done"."""
+    caplog.set_level("INFO")
+    async with world.agents("one") as (one,):
+        for count in (REFUSED_ELEMENTS_MAX - 10, REFUSED_ELEMENTS_MAX + 10):
+            asked = messages.ElectLeadersTopicPartitions(topic="t", partitions=list(range(count)))
+            request = messages.ElectLeadersRequest(election_type=9, topic_partitions=[asked])
+            client = one.connect()
+            client.send(apis.ELECT_LEADERS, 2, request)
+            for _ in range(1_000):
+                await settle()
+            assert client.closed == (count > REFUSED_ELEMENTS_MAX)
+        assert "elements was refused" in caplog.text
+        assert one.node.stats.failed_handlers == 0
 
 
 async def test_a_hot_request_over_its_budget_is_told_so(world):

@@ -57,12 +57,21 @@ async def fetch_of_many_partitions(scene: Scene) -> None:
     await _again(scene, _of(apis.FETCH, FETCH_VERSION, body))
 
 
+@attack(memory_max=256 << 20)
+async def fetch_of_topics_without_partitions(scene: Scene) -> None:
+    """7.5 MB: more topics than a Fetch may name, three or four bytes each."""
+    count = 1_800_000
+    head = bytes(4) + bytes(4 + 4 + 4 + 1) + bytes(4) + b"\xff\xff\xff\xff"
+    body = head + uvarint(count + 1) + b"\2t\1\0" * count + b"\1\1\0"
+    await _again(scene, _of(apis.FETCH, FETCH_VERSION, body))
+
+
 @attack(memory_max=512 << 20)
 async def session_of_many_partitions(scene: Scene) -> None:
-    """Thirty bytes a request, for a session of 20,000 partitions."""
-    await _topic(scene, 20_000)
+    """Thirty bytes a request, for a session of 10,000 partitions."""
+    await _topic(scene, 10_000)
     peer = await scene.connect()
-    offsets = {(TOPIC, index): 0 for index in range(20_000)}
+    offsets = {(TOPIC, index): 0 for index in range(10_000)}
     first = replace(requests.fetch(offsets, max_wait_ms=0), session_epoch=0)
     answer = await peer.ask(apis.FETCH, FETCH_VERSION, first)
     more = replace(requests.fetch({}, max_wait_ms=0), session_id=answer.session_id)
@@ -76,10 +85,10 @@ async def session_of_many_partitions(scene: Scene) -> None:
 
 @attack(memory_max=256 << 20)
 async def metadata_of_a_million_topics(scene: Scene) -> None:
-    """Two bytes each, over the budget; and on another connection 300,000 names within it."""
+    """Two bytes each, over the budget; and on another connection 240,000 names within it."""
     million = uvarint(1_000_001) + b"\1\0" * 1_000_000 + b"\0\0\0\0"
     within = messages.encode_request(
-        apis.METADATA, 9, _names(f"t{index}" for index in range(300_000))
+        apis.METADATA, 9, _names(f"t{index}" for index in range(240_000))
     )
     await asyncio.gather(
         _again(scene, _of(apis.METADATA, 9, million)), _again(scene, _of(apis.METADATA, 9, within))
@@ -88,7 +97,7 @@ async def metadata_of_a_million_topics(scene: Scene) -> None:
 
 @attack(memory_max=256 << 20)
 async def offset_fetch_of_a_million(scene: Scene) -> None:
-    """Partitions of one topic and group, over the budget; and 390,000 within it."""
+    """Partitions of one topic and group, over the budget; and 240,000 within it."""
 
     def body(count: int) -> bytes:
         partitions = uvarint(count + 1) + bytes(4 * count)
@@ -96,7 +105,7 @@ async def offset_fetch_of_a_million(scene: Scene) -> None:
 
     await asyncio.gather(
         _again(scene, _of(apis.OFFSET_FETCH, 8, body(1_000_000))),
-        _again(scene, _of(apis.OFFSET_FETCH, 8, body(390_000))),
+        _again(scene, _of(apis.OFFSET_FETCH, 8, body(240_000))),
     )
 
 
