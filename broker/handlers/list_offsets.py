@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.slices import SLICE_ELEMENTS
 from broker.handler_support import partition_of
 from broker.handlers.offset_for_leader_epoch import check_epoch
 from broker.node import Node
@@ -129,14 +130,19 @@ async def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOff
             return await _answer(node, call, name, wanted, committed=committed)
 
     topics = []
-    for topic in request.topics:
+    turns = node.slices.of(call)
+    async for topic in turns.over(request.topics):
         counts = Counter(wanted.partition_index for wanted in topic.partitions)
-        partitions = await asyncio.gather(
-            *(
-                _twice(wanted) if counts[wanted.partition_index] > 1 else answer(topic.name, wanted)
-                for wanted in topic.partitions
+        partitions: list[ListOffsetsPartitionResponse] = []
+        for first in range(0, len(topic.partitions), SLICE_ELEMENTS):
+            some = topic.partitions[first : first + SLICE_ELEMENTS]
+            await turns.spend(len(some))
+            partitions += await asyncio.gather(
+                *(
+                    _twice(each) if counts[each.partition_index] > 1 else answer(topic.name, each)
+                    for each in some
+                )
             )
-        )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
 
