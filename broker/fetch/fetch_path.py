@@ -88,7 +88,7 @@ RECHECK_MS: Final = 10_000
 ROUNDING_MS: Final = 0.001
 PLACES_AT_ONCE: Final = 500
 """Partitions that one fetch looks at in the call; more are looked at a slice at a time."""
-PLACES_PER_SLICE: Final = 100
+PLACES_PER_SLICE: Final = 250
 """They cost more than other elements of requests."""
 REQUEST_BYTES_AT_ONCE: Final = 16 * 1024
 """Of a request that is parsed in the call: about 500 partitions."""

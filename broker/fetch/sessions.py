@@ -29,7 +29,7 @@ NEVER_SENT: Final = -1
 EVICTABLE_AFTER_MS: Final = 120_000
 PLACES_MAX: Final = 1_000_000
 """Partitions of all sessions together."""
-PLACES_PER_PAUSE: Final = 500
+PLACES_PER_PAUSE: Final = 1_000
 SESSION_PLACES_MAX: Final = 200_000
 """Of one: what a full request may name."""
 CHANGES_MAX: Final = 20_000

@@ -22,8 +22,8 @@ from protocol.primitives import (
 )
 from protocol.types import Buffer
 
-SLICE_ELEMENTS: Final = 250
-"""Read or written between two pauses: about a millisecond."""
+SLICE_ELEMENTS: Final = 500
+"""Read or written between two pauses: about two milliseconds."""
 SLICE_BYTES: Final = 16 * 1024
 """Likewise; for long strings, and for tagged fields that nobody reads."""
 _INTEGERS_PER_ELEMENT: Final = 16

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker.calls.slices import SLICE_ELEMENTS
 from protocol import apis, messages
 from protocol.messages.budgets import ELEMENTS_MAX
 from tests.broker.edge.test_long_requests import counted
@@ -65,7 +66,7 @@ async def test_offsets_of_ten_thousand_partitions_are_committed_and_fetched(worl
             assert {row.partition_index: row.committed_offset for row in told.partitions} == {
                 index: index for index in range(MANY)
             }
-            assert len(turns) >= MANY // 250
+            assert len(turns) >= MANY // SLICE_ELEMENTS
 
 
 async def test_ten_thousand_topics_are_described(world):

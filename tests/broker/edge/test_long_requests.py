@@ -11,7 +11,6 @@ from protocol.errors import ErrorCode
 from protocol.messages import MetadataRequest, MetadataRequestTopic
 from protocol.messages.budgets import ELEMENTS_MAX
 from protocol.primitives import uvarint
-from tests.kit.client import settle
 
 OVER = ELEMENTS_MAX[apis.METADATA] + 1
 
@@ -45,8 +44,7 @@ async def test_over_its_budget_a_request_without_an_error_code_ends_its_connecti
     async with world.agents("one") as (one,):
         client = one.connect()
         client.feed(client.frame(apis.METADATA, 9, body=too_many_topics(9)))
-        for _ in range(100):
-            await settle()
+        await asyncio.sleep(1)
         assert client.closed
         assert f"more than {ELEMENTS_MAX[apis.METADATA]} elements" in caplog.text
         assert one.node.stats.failed_handlers == 0
@@ -72,8 +70,7 @@ async def test_a_refusal_that_would_name_very_many_elements_ends_the_connection(
             request = messages.ElectLeadersRequest(election_type=9, topic_partitions=[asked])
             client = one.connect()
             client.send(apis.ELECT_LEADERS, 2, request)
-            for _ in range(1_000):
-                await settle()
+            await asyncio.sleep(1)
             assert client.closed == (count > REFUSED_ELEMENTS_MAX)
         assert "elements was refused" in caplog.text
         assert one.node.stats.failed_handlers == 0
@@ -133,8 +130,7 @@ async def test_what_a_client_that_is_gone_asked_for_is_not_done(world, monkeypat
         client.send(apis.METADATA, 12, names(20_000))
         await asyncio.sleep(0)
         client.hang_up()
-        for _ in range(50):
-            await settle()
+        await asyncio.sleep(1)
         assert len(turns) <= 2
         assert one.node.stats.failed_handlers == 0
         assert one.node.slices.held == 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from broker.calls import slices
+from broker.calls.slices import PAUSE_S
 from broker.fetch.fetch_path import PLACES_AT_ONCE, PLACES_PER_SLICE
 from broker.fetch.sessions import CHANGES_MAX, SESSION_PLACES_MAX, FetchSessions
 from protocol import apis
@@ -52,11 +53,11 @@ def turns(monkeypatch) -> list:
 
 
 async def until(what) -> None:
-    """As many steps of the loop as it takes, and no time."""
-    for _ in range(100_000):
+    """As many pauses as it takes."""
+    for _ in range(10_000):
         if what():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(PAUSE_S)
     raise AssertionError("it never was")
 
 
