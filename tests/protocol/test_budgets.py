@@ -49,6 +49,7 @@ def memory_of(work) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.promise("P15")
 def test_a_request_over_its_budget_is_refused_before_its_elements_are_made():
     body = topics_of_two_bytes(ELEMENTS_MAX[apis.METADATA] + 1)
 

@@ -25,6 +25,7 @@ async def work(slices, call, order, *, turns) -> None:
         order.append(call.connection.peer.partition(":")[0])
 
 
+@pytest.mark.promise("P15")
 async def test_an_address_with_many_connections_has_no_more_turns_than_one_with_one():
     slices, order = Slices(), []
     greedy = [Caller("10.0.0.1", number) for number in range(50)]
@@ -118,6 +119,7 @@ async def test_a_turn_that_is_cancelled_is_the_next_ones():
     assert len(order) == 2
 
 
+@pytest.mark.promise("P15")
 async def test_long_requests_wait_outside_until_others_have_left():
     slices = Slices(held_max=100)
     entered = []

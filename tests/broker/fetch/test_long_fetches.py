@@ -250,6 +250,7 @@ def sessions(**limits: int) -> FetchSessions:
     return FetchSessions(slots=10, draw_id=iter(range(1, 100)).__next__, **limits)
 
 
+@pytest.mark.promise("P15")
 def test_a_session_cannot_be_grown_beyond_its_bound():
     held = sessions()
     step = CHANGES_MAX
