@@ -16,7 +16,7 @@ patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench bench-export readers demo faults sim explore mutants keep lint static style clean help
+.PHONY: run check test bench bench-export readers demo faults sim explore fuzz mutants keep lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
@@ -28,6 +28,7 @@ help:
 	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
+	@echo "make fuzz MINUTES=n   hostile bytes for every parser and for whole agents; what is found is kept"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
 	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
@@ -106,6 +107,9 @@ sim: $(VENV)/.test
 
 explore: $(VENV)/.test
 	@$(BIN)/python -m tests.explore --minutes $(MINUTES)
+
+fuzz: $(VENV)/.test
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 keep: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java etcd

@@ -42,6 +42,7 @@ from coordinator.tables.objects import _KIND_BITS, Objects, _Writer
 from coordinator.tables.partition import Partition
 from coordinator.tables.partitions import Partitions, _Rows
 from coordinator.tables.rows import PAGE_BYTES, ROW_BYTES, paged_rows
+from coordinator.tables.topics import TOPIC_PARTITIONS_MAX
 from protocol.types import TopicId
 from storage.formats.spans import ObjectKind
 from txn.producers import WINDOW_BYTES_MAX
@@ -187,6 +188,8 @@ def restore_partitions(
     partitions._topics, partitions._deleted = {}, {}
     places: list[tuple[TopicId, _Rows, int]] = []
     for topic_id, partition_count, written, is_deleted in read(parts, _TOPIC_HEAD):
+        if partition_count > TOPIC_PARTITIONS_MAX:
+            raise SnapshotError(f"a topic of {partition_count} partitions in the snapshot")
         table = _Rows(partition_count)
         table.written = written
         (partitions._deleted if is_deleted else partitions._topics)[topic_id] = table

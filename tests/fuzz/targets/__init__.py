@@ -1,0 +1,16 @@
+"""The targets, by name."""
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets.agent import Agent
+from tests.fuzz.targets.batches import Batches
+from tests.fuzz.targets.commands import Commands, Machines
+from tests.fuzz.targets.frames import Frames
+from tests.fuzz.targets.http import Http
+from tests.fuzz.targets.objects import Objects
+from tests.fuzz.targets.schemas import Schemas
+from tests.fuzz.targets.snapshots import Snapshots
+
+TARGETS: dict[str, type[Target]] = {
+    target.name: target
+    for target in (Frames, Agent, Batches, Http, Schemas, Commands, Machines, Snapshots, Objects)
+}
