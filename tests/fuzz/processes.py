@@ -50,8 +50,11 @@ def work(process: int, names: list[str], seed: int, until: float, file: str, tol
         for name in names
     }
     order = names[process % len(names) :] + names[: process % len(names)]
+    parent = os.getppid()
     while time.monotonic() < until:
         for name in order:
+            if os.getppid() != parent:
+                return  # Nobody hears any more.
             campaign = campaigns[name]
             told.put(Told(process, name))
             begun, inputs = time.monotonic(), campaign.inputs
@@ -98,7 +101,7 @@ class Fuzzing:
         self.at[process] = (self.names[0], time.monotonic())
         seed = self.seed + process + 1000 * len(self.found)
         arguments = (process, self.names, seed, self.until, file, self.told)
-        self.running[process] = self.context.Process(target=work, args=arguments)
+        self.running[process] = self.context.Process(target=work, args=arguments, daemon=True)
         self.running[process].start()
 
     def hear(self, told: Told) -> None:

@@ -45,7 +45,7 @@ OURS = "canary"
 
 class Agent(Target):
     name = "agent"
-    fixed = 12
+    fixed = 60
 
     @override
     def generate(self, rng: random.Random) -> bytes:
