@@ -4,7 +4,9 @@ The first byte of an input says in which pieces the rest arrives.
 """
 
 import random
+import time
 from collections.abc import Hashable, Sequence
+from functools import partial
 
 from typing_extensions import override
 
@@ -57,13 +59,36 @@ class Frames(Target):
     @override
     def run(self, data: bytes) -> Hashable:
         stream = data[1:]
+        self.stood_ms = 0.0
         frames, said = _split([stream])
         if data and data[0] & 2 and len(data) < PIECED_BYTES_MAX:
             step = 1 + (data[0] >> 2)
             pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
             if _split(pieces) != (frames, said):
                 raise WrongError("other frames when they arrive in pieces")
-        return (*map(_parse, frames), said)
+        return (*map(self._parse, frames), said)
+
+    def _parse(self, frame: Buffer) -> Hashable:
+        try:
+            header = parse_header(frame)
+            key, version = header.api_key, header.version
+            if not apis.is_served(key, version):
+                return key
+            read = HOT.get(key) or partial(messages.decode_request, key)
+            begun = time.thread_time()
+            request = read(version, header.body)
+            self.stood_ms = max(self.stood_ms or 0.0, 1000 * (time.thread_time() - begun))
+            if key in HOT:
+                return key, version
+        except ProtocolError as error:
+            return words(error)
+        if (
+            messages.decode_request(key, version, messages.encode_request(key, version, request))
+            != request
+        ):
+            raise WrongError(f"another request when it is written again: {request}")
+        said = [_embedded(request)] if key in (apis.JOIN_GROUP, apis.SYNC_GROUP) else []
+        return key, version, *said
 
 
 def _split(pieces: list[bytes]) -> tuple[list[bytes], str]:
@@ -88,27 +113,6 @@ def _split(pieces: list[bytes]) -> tuple[list[bytes], str]:
     except ProtocolError as error:
         return [*map(bytes, frames)], words(error)
     return [*map(bytes, frames)], ""
-
-
-def _parse(frame: Buffer) -> Hashable:
-    try:
-        header = parse_header(frame)
-        key, version = header.api_key, header.version
-        if not apis.is_served(key, version):
-            return key
-        if key in HOT:
-            HOT[key](version, header.body)
-            return key, version
-        request = messages.decode_request(key, version, header.body)
-    except ProtocolError as error:
-        return words(error)
-    if (
-        messages.decode_request(key, version, messages.encode_request(key, version, request))
-        != request
-    ):
-        raise WrongError(f"another request when it is written again: {request}")
-    said = [_embedded(request)] if key in (apis.JOIN_GROUP, apis.SYNC_GROUP) else []
-    return key, version, *said
 
 
 def _embedded(request: object) -> Hashable:
