@@ -4,7 +4,6 @@ The first byte of an input says in which pieces the rest arrives.
 """
 
 import random
-import time
 from collections.abc import Hashable, Sequence
 from functools import partial
 
@@ -75,9 +74,7 @@ class Frames(Target):
             if not apis.is_served(key, version):
                 return key
             read = HOT.get(key) or partial(messages.decode_request, key)
-            begun = time.thread_time()
-            request = read(version, header.body)
-            self.stood_ms = max(self.stood_ms or 0.0, 1000 * (time.thread_time() - begun))
+            request = self.timed(lambda: read(version, header.body))
             if key in HOT:
                 return key, version
         except ProtocolError as error:
