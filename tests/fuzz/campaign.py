@@ -4,11 +4,13 @@ New is an outcome that no input had (`Target.run` says it in few words: which re
 of every sixteenth input, a line of the product that none reached. The words are for nothing, and tell
 refusals apart as branches do; lines cost ten times the run, so they are a sample.
 
-Weighed, by trying them: atheris has wheels for Linux on x86-64 alone (its last for macOS was of Python 3.11, four
-releases ago), and of the structured inputs here most time goes into making and running them, not into what
-libFuzzer does; Hypothesis (which the tests of each parser use) makes some hundred inputs a second of
-these, a fiftieth of what this loop does, and cannot change the bytes of an input and seal them again.
-sys.monitoring would make lines cheap, but begins with Python 3.12.
+Weighed, by trying them on the requests of `grammar`: Hypothesis makes four hundred inputs in a second of
+CPU where this loop makes eight thousand, and finds no way from the bytes of one to another under a right
+checksum (properties of each parser are tested by it, one at a time); atheris, with our code instrumented,
+came to a quarter of this loop, since the inputs are made and run in Python whoever mutates them, and it has
+wheels for Linux on x86-64 alone (for macOS until Python 3.11). sys.monitoring would make lines
+cheap, but begins with Python 3.12. What feedback adds is little beside a good grammar: a twentieth more
+lines of the readers of objects, half as many outcomes again of schemas.
 """
 
 import random

@@ -155,7 +155,7 @@ class Http(Target):
     name = "http"
     fixed = 40
     life = 3000
-    ignored_errors = (HttpProcessingError,)
+    ignored_errors = (HttpProcessingError,)  # aiohttp logs what it cannot parse.
 
     @override
     def open(self) -> None:
