@@ -111,6 +111,10 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     return found
 
 
+INTEGER_DIGITS_MAX = 24
+"""0x and 16 of them, or 0 and 22; with some zeros."""
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self.tokens = _tokens(text)
@@ -158,6 +162,8 @@ class _Parser:
     def integer(self) -> int:
         negative = self.take("-")
         text = self.next("number")
+        if len(text) > INTEGER_DIGITS_MAX:
+            raise self.error(f"{text[:20]}... is no number of 64 bits")
         try:
             octal = len(text) > 1 and text[0] == "0" and text[1] not in "xX"
             value = int(text, 8 if octal else 0)
@@ -353,6 +359,9 @@ class _Parser:
                 elif name == "deprecated":
                     field.options.deprecated = value == "true"
                 elif name == "default":
+                    if field.label == FieldProto.LABEL_REPEATED:
+                        # protoc says so, too; the library that resolves names dies of it.
+                        raise self.error(f"{field.name} is repeated, so it has no default")
                     field.default_value = value
                 elif name == "json_name":
                     field.json_name = value

@@ -93,3 +93,15 @@ def test_what_is_no_proto_file_is_refused_with_its_line(text, sentence):
 def test_files_that_do_not_hang_together_are_refused(text, references, sentence):
     with pytest.raises(SchemaError, match=sentence):
         load_files(text, references)
+
+
+@pytest.mark.parametrize("kind", ["string", "bytes", "int32"])
+def test_a_default_of_a_repeated_field_is_refused_as_protoc_does(kind):
+    """The library that resolves names dies of it."""
+    with pytest.raises(SchemaError, match="repeated, so it has no default"):
+        load_files(f"message m {{ repeated {kind} a = 1 [default = 1]; }}", {})
+
+
+def test_a_number_of_thousands_of_digits_is_refused():
+    with pytest.raises(SchemaError, match="no number of 64 bits"):
+        parse_proto(f"enum e {{ a = 0x{'f' * 5000}; }}", "f")
