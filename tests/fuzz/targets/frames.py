@@ -5,13 +5,15 @@ The first byte of an input says in which pieces the rest arrives.
 
 import random
 from collections.abc import Hashable, Sequence
-from functools import partial
 
 from typing_extensions import override
 
 from protocol import apis, consumer_protocol, fetch, heartbeat, messages, produce
 from protocol.errors import ProtocolError
 from protocol.framing import FrameSplitter, parse_header
+from protocol.messages import codec
+from protocol.messages.layouts import Meter
+from protocol.slices import advance
 from protocol.types import Buffer
 from tests.fuzz import grammar
 from tests.fuzz.target import Target, WrongError, words
@@ -22,6 +24,7 @@ HOT = {
     apis.HEARTBEAT: heartbeat.parse_request,
 }
 FRAME_BYTES_MAX = 1 << 20
+SCRATCH_BYTES = 1 << 16
 PIECED_BYTES_MAX = 1 << 14
 
 
@@ -73,10 +76,14 @@ class Frames(Target):
             key, version = header.api_key, header.version
             if not apis.is_served(key, version):
                 return key
-            read = HOT.get(key) or partial(messages.decode_request, key)
-            request = self.timed(lambda: read(version, header.body))
-            if key in HOT:
+            if (read := HOT.get(key)) is not None:
+                self.timed(lambda: read(version, header.body))
                 return key, version
+            # In slices, as long ones are.
+            work = codec.decode_slices(key, version, header.body, Meter(key))
+            while (ended := self.timed(lambda: advance(work))) is None:
+                pass
+            request = ended.result
         except ProtocolError as error:
             return words(error)
         if (
@@ -95,15 +102,14 @@ def _split(pieces: list[bytes]) -> tuple[list[bytes], str]:
         for piece in pieces:
             at = 0
             while at < len(piece):
-                # As a connection does: what is long is received in place.
-                room = splitter.wanted()
-                if room is None:
-                    frames += splitter.receive(piece[at:])
-                    break
+                room = splitter.wanted(memoryview(bytearray(SCRATCH_BYTES)))
                 count = min(len(room), len(piece) - at)
-                room[:count] = piece[at : at + count]
-                del room
-                frames += splitter.received(count)
+                if splitter.in_place:
+                    room[:count] = piece[at : at + count]
+                    del room
+                    frames += splitter.received(count)
+                else:
+                    frames += splitter.receive(piece[at : at + count])
                 at += count
         if splitter.error:
             raise splitter.error

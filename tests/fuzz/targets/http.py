@@ -12,7 +12,6 @@ from collections.abc import Hashable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from aiohttp.http_exceptions import HttpProcessingError
 from typing_extensions import override
 
 from tests.fuzz import mutation, schema_texts
@@ -153,9 +152,8 @@ HEADERS = [
 
 class Http(Target):
     name = "http"
-    fixed = 40
+    fixed = 150
     life = 3000
-    ignored_errors = (HttpProcessingError,)  # aiohttp logs what it cannot parse.
 
     @override
     def open(self) -> None:
@@ -204,16 +202,15 @@ class Http(Target):
 
     async def _exchange(self, data: bytes) -> Hashable:
         agent = self._running.agent
-        servers = [runner.server for runner in agent._runners]
-        server = servers[data[0] % len(servers)] if data else servers[0]
-        assert server is not None
-        said = _statuses(await _talk(server(), data[1:]))
+        factories = [listener.connections.factory for listener in agent._http]
+        factory = factories[data[0] % len(factories)] if data else factories[0]
+        said = _statuses(await _talk(factory(), data[1:]))
         for status in said:
             # An agent that is ready has nothing of its own that could be wrong.
             if status.startswith((b"5", b"4x")):
                 raise WrongError(f"{status.decode(errors='replace')} where nothing is wrong here")
         alive = _statuses(
-            await _talk(servers[0](), b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await _talk(factories[0](), b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         )
         if alive != [b"200"]:
             raise WrongError(f"the canary is not served: {alive}")
@@ -259,15 +256,14 @@ class _Transport(asyncio.Transport):
 
 async def _talk(protocol: Any, data: bytes) -> bytes:
     """What is answered to these bytes on a connection of their own."""
+    inner = protocol._inner
     transport = _Transport()
     protocol.connection_made(transport)
     await asyncio.sleep(0)
     protocol.data_received(data)
     for turn in range(WAIT_TURNS):
         # It waits for the next request, so all were answered; or they never will be.
-        if transport.closed or (
-            turn > 3 and protocol._waiter is not None and not protocol._messages
-        ):
+        if transport.closed or (turn > 3 and inner._waiter is not None and not inner._messages):
             break
         await asyncio.sleep(0 if turn < WAIT_TURNS - 10 else 0.001)
     protocol.connection_lost(None)
