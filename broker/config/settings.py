@@ -278,7 +278,7 @@ class Settings:
         " without a dot, Kubernetes' names (`….svc`) and those of its listeners: of an ingress, for"
         " example. `*.name` is all below a name, `*` any, which lets web pages in.")
     http_connections_max: int = _setting("http.connections.max", "500", _number(1, 100_000),
-        "Of each HTTP listener; at most an eighth of the descriptors that the process may have.")
+        "Of each HTTP listener; at most a sixteenth of the descriptors that the process may have.")
     cluster_id: str = _setting("cluster.id", "frazil", NAME,
         "Name of the cluster; store and log are marked with it, and refused when it differs.")
     node_id: int = _setting("node.id", "-1", _number(-1, (1 << 31) - 1),

@@ -118,9 +118,7 @@ class FetchPath:
             slots=settings.kafka.max_incremental_fetch_session_cache_slots,
             draw_id=lambda: rng.randint(1, INT32_MAX),
         )
-        self.parked: FetchPurgatory[Fetch] = FetchPurgatory(
-            owner_of=lambda fetch: fetch.owner
-        )
+        self.parked: FetchPurgatory[Fetch] = FetchPurgatory(owner_of=lambda fetch: fetch.owner)
         self._slices = slices
         self._bytes_max = settings.kafka.fetch_max_bytes
         self._rules = TopicRules(settings.kafka)
@@ -481,7 +479,11 @@ class FetchPath:
         """As `_should_wait`: bytes are counted from the moment that a partition is looked at."""
         places = fetch.fetched.places
         now_ms = self._now_ms()
-        if now_ms >= fetch.deadline_ms or fetch.bytes_min <= 0 or not self.parked.has_room(fetch, places):
+        if (
+            now_ms >= fetch.deadline_ms
+            or fetch.bytes_min <= 0
+            or not self.parked.has_room(fetch, places)
+        ):
             return False
         self.stats.parked += 1
         parked = fetch.parked = self.parked.park(

@@ -27,7 +27,7 @@ HEADER_BYTES_MAX: Final = 8190
 HEADERS_MAX: Final = 100
 TELL_AGAIN_S: Final = 10.0
 """Malformed requests are told of this often."""
-DESCRIPTORS_PART: Final = 8
+DESCRIPTORS_PART: Final = 16
 """A listener has at most one of so many of the process's descriptors: Kafka's clients, the store and
 the log need the others."""
 
