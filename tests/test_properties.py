@@ -29,6 +29,7 @@ MAY_BE_FRESH = {
     ("tests/bench/load.py", "os.urandom"),
     # The seeds of those that look for more.
     ("tests/explore.py", "random.SystemRandom"),
+    ("tests/fuzz/__main__.py", "random.SystemRandom"),
     ("tests/iceberg_export/kills.py", "random.randrange"),
     ("tests/sim/__main__.py", "random.SystemRandom"),
     # Names, of which only their being new matters.

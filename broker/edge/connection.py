@@ -15,8 +15,8 @@ What holds:
 * Each call knows the position applied when its first byte was read, and whether it was read in
   reply to a challenge (`broker.calls.challenges`).
 
-Bytes arrive in the server's one scratch buffer, or in place when much of a big frame is there. No task per hot
-request. Left out: what requests mean (`broker.edge.dispatch`), all connections together
+Bytes arrive in the server's one scratch buffer, or in place when much of a big frame is there. No
+task per hot request. Left out: what requests mean (`broker.edge.dispatch`), all connections together
 (`broker.edge.server`).
 """
 
@@ -493,10 +493,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     def _has_much(self) -> bool:
         """Whether its next answer is a big one. Those to Produce never are."""
-        if not self._pending:
-            return False
-        call = self._pending[0]
-        if call.api_key == apis.PRODUCE or call.parts is None:
+        call = self._pending[0] if self._pending else None
+        if call is None or call.api_key == apis.PRODUCE or call.parts is None:
             return False
         return sum(map(len, call.parts)) > HEAVY_BYTES
 

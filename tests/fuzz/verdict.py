@@ -78,6 +78,8 @@ class Checker:
     @contextmanager
     def listening(self) -> Iterator[None]:
         root = logging.getLogger()
+        level = root.level
+        root.setLevel(min(level, logging.WARNING))
         root.addHandler(self._errors)
         before = signal.signal(signal.SIGVTALRM, self._alarm)
         signal.setitimer(signal.ITIMER_VIRTUAL, STUCK_S / 4, STUCK_S / 4)
@@ -87,6 +89,7 @@ class Checker:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, before)
             root.removeHandler(self._errors)
+            root.setLevel(level)
 
     def _alarm(self, _number: int, _frame: FrameType | None) -> None:
         if self._begun and time.process_time() - self._begun > STUCK_S:

@@ -104,9 +104,9 @@ MUTANTS = (
         why="Long requests of one client keep those of all others waiting.",
     ),
     Mutant(
-        name="sessions-grow-without-bound",
+        name="a-session-grows-without-bound",
         promise="P15",
-        before="            and len(session.places) + more <= SESSION_PLACES_MAX\n",
+        before="            and len(session.places) + growth <= SESSION_PLACES_MAX\n",
         after="",
         tests=("test_a_session_cannot_be_grown_beyond_its_bound",),
         why="One fetch session takes all the memory, a little with each request.",
@@ -178,8 +178,8 @@ MUTANTS = (
     Mutant(
         name="sessions-grow-without-bound",
         promise="P15",
-        before="if growth > 0 and not self._has_places(session.owner, growth):",
-        after="if False:",
+        before="            and (growth == 0 or self._has_places(session.owner, growth))\n",
+        after="",
         tests=("test_a_session_that_grows_beyond_the_bound_on_partitions_ends",),
         why="Incremental fetches fill the agent's memory.",
     ),

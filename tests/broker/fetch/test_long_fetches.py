@@ -266,11 +266,11 @@ def test_a_session_cannot_be_grown_beyond_its_bound():
 
 def test_sessions_together_cannot_be_grown_beyond_their_bound():
     held = sessions(places_max=10)
-    held.open(VERSION, full(5), 0)
-    held.open(VERSION, full(5), 0)
-    over = held.open(VERSION, full(1, session_id=1, epoch=1, first=9), 0)
+    held.open(VERSION, full(4), 0)
+    held.open(VERSION, full(4), 0)
+    over = held.open(VERSION, full(3, session_id=1, epoch=1, first=9), 0)
     assert over is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert held.places_count == 5
+    assert held.places_count == 4
 
 
 def test_an_incremental_request_of_very_many_partitions_starts_over():
