@@ -58,19 +58,19 @@ def _ends_refused(child: Child) -> None:
 
 def _collect(agent: Frazil, rounds: int) -> None:
     """Have the job run so often, by whichever agent has it; each round says in the log that it ended."""
-    url = f"http://127.0.0.1:{agent.http_port}"
-    begun = ask(AgentPlace(url), "/jobs")["position"]
+    place = AgentPlace(f"http://127.0.0.1:{agent.http_port}")
+    begun = ask(place, "/jobs")["position"]
     for number in range(rounds):
-        ask(AgentPlace(url), "/jobs/collect/run", method="POST")
+        ask(place, "/jobs/collect/run", method="POST")
         deadline = time.monotonic() + 60
-        while _ended_rounds(url, begun) <= number:
+        while _ended_rounds(place, begun) <= number:
             assert time.monotonic() < deadline, agent.child.tail()
             time.sleep(0.05)
 
 
-def _ended_rounds(url: str, after: int) -> int:
+def _ended_rounds(agent: AgentPlace, after: int) -> int:
     """Rounds of the collection that were reported behind this position of the log."""
-    entries = map(json.loads, log_tail.tail(url, after=after, follow=False, as_json=True))
+    entries = map(json.loads, log_tail.tail(agent, after=after, follow=False, as_json=True))
     commands = [command for entry in entries for command in entry["commands"]]
     reports = [row for row in commands if row["command"] == "ReportJob"]
     return sum(row["job"] == "COLLECT" and not row["running"] for row in reports)

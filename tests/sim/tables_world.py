@@ -39,6 +39,7 @@ from tests.sim.tables_clients import (
     Spreader,
     WideReader,
 )
+from tests.sim.web_client import TOKEN
 from tests.sim.workload import Asker
 from tests.sim.world import Life, Worker
 
@@ -138,6 +139,7 @@ class TablesWorld(BoundedWorld):
         return replace(
             super().settings_of(life),
             http=Address(host, HTTP_PORT),
+            http_token=TOKEN,
             registry_listen=(Address(host, REGISTRY_PORT),),
         )
 

@@ -10,6 +10,8 @@ from tests.kit.loop import SimLoop
 from tests.sim.client import Address, LostError
 
 TIMEOUT_S = 20.0
+TOKEN = "a-token-of-simulated-agents"
+"""Of their admin listeners, which others than their own machine can reach."""
 
 
 class _Answer(asyncio.Protocol):
@@ -50,6 +52,7 @@ async def ask(
     data = b"" if body is None else json.dumps(body).encode()
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: {address[0]}\r\nConnection: close\r\n"
+        f"Authorization: Bearer {TOKEN}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     try:
