@@ -30,10 +30,12 @@ def main() -> None:
     assert test_attacks.P99_MS_MAX, "it imports all attacks"
     parser = argparse.ArgumentParser(prog="python -m tests.harm")
     parser.add_argument("--checkout", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*ATTACKS, []], default=[*ATTACKS])
+    parser.add_argument("names", nargs="*", help="of attacks; none: all of them")
     arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(ATTACKS):
+        parser.error(f"no attack is called {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
     print(HEAD, flush=True)
-    for name in arguments.names:
+    for name in arguments.names or ATTACKS:
         with tempfile.TemporaryDirectory() as folder:
             verdict = asyncio.run(
                 verdict_of(ATTACKS[name], Path(folder), checkout=arguments.checkout)
