@@ -1,7 +1,7 @@
 """Long requests share the loop: in slices of about two milliseconds, with pauses for other work.
 
-Whose slice comes next is drawn round robin, by the client's address and then by its connection, so
-that long requests of one client, over however many connections, slow down nobody else's. (Slices
+Whose slice comes next is drawn round robin, by the client's address and then by its connection
+(`broker.calls.line`), so that long requests of one client slow down nobody else's. (Slices
 cost about the same, so turns need no deficit counters.) Short requests take no turns: they run
 between slices, and never wait behind a long one.
 
@@ -14,11 +14,12 @@ Invariants: at most one turn is granted and not yet begun; the next one is grant
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from broker.calls.call import Call
+from broker.calls.line import Line
+from broker.calls.shares import owner_of
 
 PAUSE_S: Final = 0.001
 """Between two slices. Else threads that write to store and log would wait five milliseconds for the
@@ -36,34 +37,6 @@ class AbandonedError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class _Line(Generic[T]):
-    """Who waits, by address and connection; each of them in its turn."""
-
-    def __init__(self) -> None:
-        self._addresses: dict[str, dict[int, deque[T]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._addresses)
-
-    def put(self, call: Call, waiter: T) -> None:
-        address = call.connection.peer.rpartition(":")[0]
-        connections = self._addresses.setdefault(address, {})
-        connections.setdefault(call.connection.number, deque()).append(waiter)
-
-    def take(self) -> T:
-        """The next one; its connection and its address go to the end."""
-        address = next(iter(self._addresses))
-        connections = self._addresses.pop(address)
-        number = next(iter(connections))
-        waiters = connections.pop(number)
-        waiter = waiters.popleft()
-        if waiters:
-            connections[number] = waiters
-        if connections:
-            self._addresses[address] = connections
-        return waiter
-
-
 class Slices:
     """Turns of all long requests of an agent."""
 
@@ -71,10 +44,10 @@ class Slices:
         self._held_max = held_max
         self.held = 0
         """Elements of the requests that have entered."""
-        self._line: _Line[asyncio.Future[None]] = _Line()
+        self._line: Line[asyncio.Future[None]] = Line()
         self._granted: asyncio.Future[None] | None = None
         self._due = False
-        self._outside: _Line[tuple[asyncio.Future[None], int]] = _Line()
+        self._outside: Line[tuple[asyncio.Future[None], int]] = Line()
         self._first: tuple[asyncio.Future[None], int] | None = None
         """Taken out of `_outside`, and waits for room."""
 
@@ -85,7 +58,7 @@ class Slices:
     async def turn(self, call: Call) -> None:
         """Wait for the next slice. Raises AbandonedError."""
         mine = asyncio.get_running_loop().create_future()
-        self._line.put(call, mine)
+        self._put(self._line, call, mine)
         self._schedule()
         try:
             await mine
@@ -101,7 +74,7 @@ class Slices:
         """Room for a request that may come to so many elements, and its first slice."""
         entered = Entered(self, elements)
         mine = asyncio.get_running_loop().create_future()
-        self._outside.put(call, (mine, elements))
+        self._put(self._outside, call, (mine, elements))
         self._admit()
         try:
             await mine
@@ -111,6 +84,11 @@ class Slices:
             # Cancelled while it was outside: then it holds nothing.
             if mine.done() and not mine.cancelled():
                 entered.settle(0)
+
+    @staticmethod
+    def _put(line: Line[T], call: Call, waiter: T) -> None:
+        connection = call.connection
+        line.put(owner_of(connection.peer), connection.number, waiter)
 
     def _schedule(self) -> None:
         if self._granted is None and self._line and not self._due:

@@ -29,10 +29,13 @@ from typing_extensions import override
 
 from broker.calls.call import Call
 from broker.calls.challenges import Challenge, Challenges
+from broker.calls.shares import owner_of
 from broker.calls.stalls import StallWatch, Trust
 from broker.edge.dispatch import Dispatcher
+from broker.edge.gather import write_gathered
 from broker.edge.limits import ServerLimits
 from broker.edge.pressure import RequestMemory
+from broker.edge.starts import Starts
 from broker.edge.unread import unread_bytes
 from broker.node import Node
 from protocol import apis
@@ -42,10 +45,7 @@ from protocol.types import POSITION_ZERO, Buffer
 
 logger = logging.getLogger(__name__)
 
-KiB: Final = 1 << 10
-JOINED_BYTES_MAX: Final = 4 * KiB
-"""Parts smaller than this are joined: one copy is cheaper than one more entry of a writev."""
-HEAVY_BYTES: Final = 256 * KiB
+HEAVY_BYTES: Final = 256 << 10
 """Who is given more in one turn has it behind the others."""
 CLOSING_MS_MAX: Final = 5_000
 """A closed connection whose last answers nobody takes is cut off after this."""
@@ -61,6 +61,7 @@ class Connections(Protocol):
     scratch: memoryview
     """What every connection receives into; emptied before anybody else receives."""
     memory: RequestMemory
+    starts: Starts
 
     @property
     def tasks(self) -> asyncio.TaskGroup: ...
@@ -72,8 +73,6 @@ class Connections(Protocol):
     def mark(self, connection: "KafkaServerProtocol") -> None: ...
 
     def show(self, connection: "KafkaServerProtocol") -> None: ...
-
-    def block(self, connection: "KafkaServerProtocol") -> None: ...
 
 
 class KafkaServerProtocol(asyncio.BufferedProtocol):
@@ -109,7 +108,9 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "marked",
         "number",
         "opened_ms",
+        "owner",
         "peer",
+        "queued",
         "shown",
     )
 
@@ -119,6 +120,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self.peer = ""
         self.address = ""
         """The host part of `peer`."""
+        self.owner = owner_of("")
+        """Whose share it counts for (`broker.calls.shares`)."""
         self.opened_ms = 0
         """When it was let in."""
         self.shown = False
@@ -132,6 +135,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self.blocked = False
         """The next request to start is a Produce request, and there is no room for it; or there are
         too many new connections a second."""
+        self.queued = False
+        """It waits until a request of it may start (`broker.edge.starts`)."""
         self._server = server
         self._memory = server.memory
         self._limits = server.limits.connection
@@ -181,6 +186,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self.closed = False
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
+        self.owner = owner_of(self.peer)
         self._regulate()
         if not self._reading:
             # uvloop begins to read behind this call, whatever was said in it.
@@ -297,6 +303,12 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         else:
             self._regulate()
 
+    def start_in_turn(self) -> None:
+        """Start the next call, if it still may (`starts.Starter`)."""
+        self.blocked = False
+        self._start_calls()
+        self._regulate()
+
     def leave(self) -> None:
         """Read no more; close when all that was read is answered."""
         if self.closed or self._ending:
@@ -399,16 +411,19 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def _start_calls(self) -> None:
         """Start every call whose turn it is; most often the one that was just read."""
         waiting = self._waiting
-        while waiting and self._writing and not self.closed:
+        starts = self._server.starts
+        while waiting and self._writing and not self.closed and not self.queued:
             call = waiting[0]
             if call.api_key == apis.PRODUCE:
                 if self._exclusive:
                     return
                 if self._server.node.producing.full:
                     self.blocked = True
-                    self._server.block(self)
+                    starts.block(self)
                     return
             elif self._started:
+                return
+            if not starts.admits(self, call.api_key):
                 return
             waiting.popleft()
             self._start(call)
@@ -480,7 +495,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             if call.parts is not None:
                 parts += call.parts
         if parts:
-            size = self._write(parts)
+            size = write_gathered(self._transport, parts)
             stats.response_bytes += size
             self.heavy = size > HEAVY_BYTES
             if refused:
@@ -503,27 +518,6 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         transport = self._transport
         if not transport.is_closing() and transport.get_write_buffer_size() == 0:
             self._challenges.left(self._read + unread_bytes(transport))
-
-    def _write(self, parts: list[Buffer]) -> int:
-        """One write for all; big parts are not copied where the loop can gather them."""
-        size = sum(map(len, parts))
-        if size <= JOINED_BYTES_MAX * len(parts):
-            self._transport.write(b"".join(parts))
-            return size
-        gathered: list[Buffer] = []
-        small: list[Buffer] = []
-        for part in parts:
-            if len(part) < JOINED_BYTES_MAX:
-                small.append(part)
-                continue
-            if small:
-                gathered.append(b"".join(small))
-                small = []
-            gathered.append(part)
-        if small:
-            gathered.append(b"".join(small))
-        self._transport.writelines(gathered)
-        return size
 
     # Flow.
 
@@ -598,3 +592,4 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._buffered = 0
         self._memory.hold(-held)
         self._memory.forget(self)
+        self._server.starts.forget(self)

@@ -2,9 +2,10 @@
 
 One `KafkaServer` per agent, for all its listeners; `broker.edge.connection` has what happens on a
 single connection, `broker.edge.pressure` who may go on when memory is scarce, `broker.edge.places`
-for how many there is room (P15). Answers of one loop turn leave in one write per connection. Those
-that are given much have their turns behind all others, and for no longer than `HEAVY_MS` in one turn
-of the loop: who is given much keeps nobody else waiting.
+for how many there is room, `broker.edge.starts` whose request begins next (P15). Answers of one loop
+turn leave in one write per connection. Those that are given much have their turns behind all others.
+No kind of turns takes longer than `LIGHT_MS` or `HEAVY_MS` in one turn of the loop: who is given much
+keeps nobody else waiting.
 
 Left out: opening sockets (the composition root does), TLS and SASL, quotas, what requests mean.
 """
@@ -23,12 +24,15 @@ from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits, limits_of
 from broker.edge.places import Guest, Pace, Places
 from broker.edge.pressure import RequestMemory
+from broker.edge.starts import Starts
 from broker.node import Node
 
 logger = logging.getLogger(__name__)
 
 MiB: Final = 1 << 20
 SCRATCH_BYTES: Final = MiB
+LIGHT_MS: Final = 4
+"""Of small answers in one turn of the loop."""
 HEAVY_MS: Final = 5
 """A write of a MiB takes up to ms, since the kernel copies."""
 
@@ -64,7 +68,6 @@ class KafkaServer:
         self._pace = Pace(limits.connection_rate_max)
         self._unsent: dict[int, int] = {}
         """By connection: bytes of answers that it did not take, at the sweep before."""
-        self._blocked: dict[int, KafkaServerProtocol] = {}
         self._dirty: deque[KafkaServerProtocol] = deque()
         self._heavy: deque[KafkaServerProtocol] = deque()
         self._number = 0
@@ -73,7 +76,11 @@ class KafkaServer:
         self._tasks: asyncio.TaskGroup | None = None
         self._started = asyncio.Event()
         self._empty = asyncio.Event()
-        node.producing.on_room(self._room)
+        producing = node.producing
+        self.starts = Starts(
+            boot_ms=node.boot_ms, is_full=lambda: producing.full, schedule=self._schedule
+        )
+        producing.on_room(self._schedule)
 
     def factory(self, listener: str) -> Callable[[], KafkaServerProtocol]:
         """What `loop.create_server` wants, for one listener."""
@@ -147,7 +154,6 @@ class KafkaServer:
     def forget(self, connection: KafkaServerProtocol) -> None:
         """The connection is gone."""
         del self.connections[connection.number]
-        self._blocked.pop(connection.number, None)
         self._places.remove(connection)
         self.node.stats.connections_open = len(self.connections)
         if not self.connections:
@@ -163,10 +169,6 @@ class KafkaServer:
             connection.marked = True
             (self._heavy if connection.heavy else self._dirty).append(connection)
             self._schedule()
-
-    def block(self, connection: KafkaServerProtocol) -> None:
-        """The connection has a Produce request that waits for room."""
-        self._blocked[connection.number] = connection
 
     # Who is let in.
 
@@ -186,13 +188,6 @@ class KafkaServer:
 
     # Turns and timers.
 
-    def _room(self) -> None:
-        blocked = self._blocked
-        self._blocked = {}
-        for connection in blocked.values():
-            connection.blocked = False
-            self.mark(connection)
-
     def _schedule(self) -> None:
         if not self._turn_due and self._loop is not None:
             self._turn_due = True
@@ -202,23 +197,23 @@ class KafkaServer:
         self._turn_due = False
         now_ms = self.node.boot_ms()
         self.watch.observe(now_ms)
-        until_ms = now_ms + HEAVY_MS
+        self.starts.begin_turn(now_ms)
         try:
-            # Those that are marked during this turn have their turn in the next.
-            light, heavy = len(self._dirty), len(self._heavy)
-            for _ in range(light):
-                self._turn_of(self._dirty.popleft())
-            for _ in range(heavy):
-                self._turn_of(self._heavy.popleft())
-                if self.node.boot_ms() >= until_ms:
-                    break
+            self._give_turns(self._dirty, now_ms + LIGHT_MS)
+            self.starts.serve()
+            self._give_turns(self._heavy, now_ms + HEAVY_MS)
         finally:
-            if self._dirty or self._heavy:
+            if self._dirty or self._heavy or self.starts.waiting:
                 self._schedule()
 
-    def _turn_of(self, connection: KafkaServerProtocol) -> None:
-        connection.marked = False
-        connection.turn()
+    def _give_turns(self, marked: deque[KafkaServerProtocol], until_ms: int) -> None:
+        """To one in any case. Those that are marked meanwhile have their turn in the next."""
+        for _ in range(len(marked)):
+            connection = marked.popleft()
+            connection.marked = False
+            connection.turn()
+            if self.node.boot_ms() >= until_ms:
+                return
 
     async def _tick(self) -> None:
         watch = self.watch

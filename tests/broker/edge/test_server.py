@@ -5,8 +5,10 @@ import functools
 
 import pytest
 
+from broker.api import Hot
 from broker.edge.limits import ConnectionLimits, ServerLimits
 from broker.edge.server import HEAVY_MS
+from broker.edge.starts import TURN_MS
 from protocol import apis
 from tests.broker.edge.stage import connected, staged
 from tests.kit.client import settle
@@ -28,6 +30,31 @@ async def test_a_connection_over_the_limit_is_closed_at_once():
         assert stage.node.stats.connections_refused == {"full": 1}
         peers[0].hang_up()
         assert not stage.connect().closed
+
+
+@pytest.mark.promise("P15")
+@pytest.mark.real_loop  # Whose order of callbacks is that of agents.
+async def test_requests_of_many_connections_begin_in_several_turns_of_the_loop():
+    begun_by_turn = []
+
+    def slow(node, call) -> None:
+        stage.skew_ms += 1
+        begun_by_turn[-1] += 1
+
+    def turn() -> None:
+        begun_by_turn.append(0)
+        if running:
+            asyncio.get_running_loop().call_soon(turn)
+
+    running = True
+    turn()
+    async with staged(handlers={apis.FETCH: Hot(slow)}) as stage:
+        for _ in range(50):
+            stage.connect().send(*FETCH)
+        await settle()
+        running = False
+        assert sum(begun_by_turn) == 50
+        assert max(begun_by_turn) <= 2 * TURN_MS
 
 
 async def test_an_idle_connection_is_closed_and_one_that_speaks_is_not():
