@@ -40,6 +40,8 @@ class Parts:
     boot_ms: Callable[[], int]
     """A clock that nobody sets and that counts suspension."""
     rng: random.Random
+    rest: Callable[[], None] = lambda: None
+    """Of the loop, for other threads (`broker.calls.rests`); a simulation has none."""
     jobs_in_loop: bool | None = None
     """Whether jobs run in the agent's own loop instead of a process of their own; None: when
     store or log are in this process's memory, which no other process could see."""
@@ -108,5 +110,6 @@ def compose(
         now_ms=parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,
+        rest=parts.rest,
     )
     return node

@@ -97,6 +97,8 @@ class Node:
     boot_ms: Callable[[], int]
     """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
     rng: random.Random
+    rest: Callable[[], None] = lambda: None
+    """Lets other threads work when it is time to (`broker.calls.rests`)."""
     leaving: bool = False
     """The agent is going down: it names others as leaders where there are others."""
     stats: EdgeStats = field(default_factory=EdgeStats)

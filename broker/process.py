@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from broker import logs
 from broker.agent import Agent, AgentError
+from broker.calls.rests import Rests
 from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
 from broker.environment import (
@@ -76,6 +77,7 @@ async def _main(
         now_ms=now_ms,
         boot_ms=boot_ms,
         rng=secrets.SystemRandom(),  # Ids of members and sessions are drawn from it: nobody guesses the next.
+        rest=Rests(boot_ms).look,
     )
     agent = Agent(
         settings,

@@ -129,7 +129,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "upkeep",
         },
         "api_reference": {"api", "handlers"},
-        "process": {"agent", "composition", "environment"},
+        "process": {"agent", "calls", "composition", "environment"},
         "cli": {
             "agent",
             "jobs.kinds",
@@ -209,7 +209,9 @@ SHELLS = {
         "api_reference",
         "calls.off_loop",
         "calls.outcomes",
+        "calls.rests",
         "calls.slices",
+        "edge.gather",
         "edge.limits",
         "cli.admin_client",
         "cli.agent_arguments",

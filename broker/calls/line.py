@@ -44,5 +44,7 @@ class Line(Generic[T]):
     def drop(self, owner: Owner, connection: int) -> None:
         """Forget the waiters of a connection, if it has any."""
         connections = self._owners.get(owner)
-        if connections is not None and connections.pop(connection, None) and not connections:
-            del self._owners[owner]
+        if connections is not None and connection in connections:
+            del connections[connection]
+            if not connections:
+                del self._owners[owner]

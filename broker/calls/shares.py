@@ -35,7 +35,7 @@ Owner = NewType("Owner", str)
 TIMES_FREE: Final = 9
 LOOKS: Final = 2
 """Things that are looked at again whenever one is noted, so that what is gone is forgotten."""
-LOOKS_BEFORE_REFUSAL: Final = 1_000
+LOOKS_BEFORE_REFUSAL: Final = 100
 OWNERS_MAX: Final = 10_000
 """Of a `Flow`, about: each counts little then."""
 

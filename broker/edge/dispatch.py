@@ -70,6 +70,7 @@ class Dispatcher:
             handler.start(self._node, call)
 
     async def _run(self, work: Coroutine[Any, Any, None], call: Call) -> None:
+        self._node.rest()
         # `gather` hands errors over as values. Here, at the border of one connection, an error
         # that nobody foresaw ends that connection, and is counted; it must not end the agent.
         outcomes: list[BaseException | None] = [*await asyncio.gather(work, return_exceptions=True)]

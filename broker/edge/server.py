@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 MiB: Final = 1 << 20
 SCRATCH_BYTES: Final = MiB
-LIGHT_MS: Final = 4
+LIGHT_MS: Final = 2
 """Of small answers in one turn of the loop."""
 HEAVY_MS: Final = 5
 """A write of a MiB takes up to ms, since the kernel copies."""
@@ -195,6 +195,7 @@ class KafkaServer:
 
     def _turn(self) -> None:
         self._turn_due = False
+        self.node.rest()
         now_ms = self.node.boot_ms()
         self.watch.observe(now_ms)
         self.starts.begin_turn(now_ms)

@@ -21,7 +21,7 @@ from broker.calls.line import Line
 from broker.calls.shares import Owner
 from protocol import apis
 
-TURN_MS: Final = 4
+TURN_MS: Final = 2
 TASKS_PER_TURN: Final = 8
 CALLBACKS: Final = frozenset({apis.PRODUCE, apis.FETCH})
 """They do their work when they begin."""

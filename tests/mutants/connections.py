@@ -98,10 +98,36 @@ MUTANTS = (
     Mutant(
         name="turns-go-to-whoever-came-first",
         promise="P15",
-        before="        connections = self._addresses.pop(address)",
-        after="        connections = self._addresses[address]",
-        tests=("test_an_address_with_many_connections_has_no_more_turns_than_one_with_one",),
-        why="Long requests of one client keep those of all others waiting.",
+        before="            self._owners[owner] = connections\n        return waiter",
+        after=(
+            "            self._owners[owner] = connections\n"
+            "            self._owners.move_to_end(owner, last=False)\n"
+            "        return waiter"
+        ),
+        tests=(
+            "test_an_address_with_many_connections_has_no_more_turns_than_one_with_one",
+            "test_who_comes_from_another_address_waits_for_one_request_of_each_address",
+        ),
+        why="Requests of one client keep those of all others waiting.",
+    ),
+    Mutant(
+        name="all-that-is-read-begins-at-once",
+        promise="P15",
+        before="        elif line or not self._has_time():",
+        after="        elif line:",
+        tests=(
+            "test_a_turn_of_the_loop_begins_no_more_requests_than_it_has_time_for",
+            "test_requests_of_many_connections_begin_in_several_turns_of_the_loop",
+        ),
+        why="Fifty busy connections make each turn of the loop last for fifty requests.",
+    ),
+    Mutant(
+        name="a-busy-loop-never-rests",
+        promise="P15",
+        before="            self._sleep(REST_S)",
+        after="            pass",
+        tests=("test_a_loop_that_works_without_a_pause_rests_now_and_then",),
+        why="Threads that write to the store get the interpreter by luck while the loop is busy.",
     ),
     Mutant(
         name="a-session-grows-without-bound",

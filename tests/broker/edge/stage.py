@@ -45,6 +45,7 @@ class Stage:
             settings=settings(**changes),
             producing=Gate(),
             slices=Slices(),
+            rest=lambda: None,
             stats=EdgeStats(),
             log_client=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
             boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
