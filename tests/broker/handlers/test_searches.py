@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from broker.calls.off_loop import MANY_RECORDS
-from broker.edge import starts
 from protocol import apis
 from protocol.compression import Codec
 from protocol.record_scan import HEADS_MAX
@@ -47,13 +46,8 @@ async def test_the_newest_record_is_found_away_from_the_loop(world, threads):
         assert all(threads.scanned)
 
 
-@pytest.mark.real_loop  # Whose order of callbacks is that of agents.
-async def test_batches_whose_headers_say_that_they_are_older_are_not_opened(
-    world, threads, monkeypatch
-):
-    # However long it takes, all begin in one turn and so share a chunk.
-    monkeypatch.setattr(starts, "TURN_MS", 60_000)
-    async with world.with_topic("one") as (one,):
+async def test_batches_whose_headers_say_that_they_are_older_are_not_opened(world, threads):
+    async with world.with_topic("one", chunk_linger_ms="100") as (one,):
         await asyncio.gather(*(one.produce("logs", stamped(ms)) for ms in (0, 0, 0, 10, 0)))
         assert one.row("logs").row_count == 1
         assert (await place(one, at(NOW_MS + 10)))[1] == 10
