@@ -316,6 +316,11 @@ class Accumulator:
             puts_per_second=limits.puts_per_second, puts_burst=limits.puts_burst
         )
 
+    @property
+    def has_sealed(self) -> bool:
+        """Whether a whole chunk waits to be closed."""
+        return bool(self._sealed)
+
     def add(
         self,
         topic_id: TopicId,

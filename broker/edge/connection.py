@@ -7,7 +7,7 @@ What holds:
   starts behind something else. Answers leave in the order of requests, whenever they come
   (librdkafka aborts its process otherwise).
 * A connection is not read from while it has 64 unanswered requests, too many unanswered bytes,
-  a full write buffer, or a Produce request that waits for room (P15).
+  a full write buffer, or a request that waits in line or for room (P15).
 * Its frames are small until it has shown itself: a request of it was answered.
 * Who does not speak Kafka is disconnected without an answer, as Kafka does (SocketServer), after
   the requests before have been answered; logged and counted.
@@ -533,6 +533,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         reading = (
             self._writing
             and not self.blocked
+            and not self.queued
             and not self._ending
             and len(self._pending) < limits.requests_max
             and self._bytes < limits.bytes_max

@@ -7,7 +7,9 @@ What holds: a batch is answered with success only when its chunk is durable and 
 another (P3): what is not proposed when the session is lost fails. "Not done" is said only when it
 is certain, a request whose time is up hears that its fate is open (P4). When a chunk is given up,
 what would overtake it fails with it (P11, `broker.produce.commit_queue`). Bytes that wait are counted,
-and at the bound `full` tells the server to stop reading (P15).
+and at the bound `full` tells the server to stop reading; likewise while store and log have as much as
+they take at once, and a whole chunk waits already (P15): more would only wait longer, here in the order
+of coming and not, as in the server, in turn.
 
 One task per chunk, none per request or batch. Left out: judging batches (`broker.produce.validation`),
 requests and their answers (`broker.handlers.produce`).
@@ -57,6 +59,9 @@ hear for certain that it did not happen."""
 SWEEP_SECONDS: Final = 0.25
 """How precisely the time that a client grants is kept."""
 ROUNDING_MS: Final = 0.001
+CHUNKS_PER_PUT: Final = 2
+"""For each PUT that may be in flight so many chunks are closed and not settled: while one is put
+another is committed."""
 ROOM_SHARE: Final = 0.75
 """Reading goes on when the bytes waiting have fallen to this share of the bound."""
 
@@ -200,7 +205,10 @@ class ProducePath:
         stats.records += header.last_offset_delta + 1
         stats.batch_bytes += len(data)
         stats.waiting_bytes += len(data)
-        if not self.full and stats.waiting_bytes >= self._buffer_bytes_max:
+        if not self.full and (
+            stats.waiting_bytes >= self._buffer_bytes_max
+            or (self._accumulator.has_sealed and not self._may_put())
+        ):
             self.full = True
             stats.full_count += 1
         if not self._flush_soon:
@@ -307,7 +315,7 @@ class ProducePath:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while len(self._puts) < self._puts_in_flight_max:
+        while self._may_put():
             due_ms = self._accumulator.due_ms(len(self._puts))
             if due_ms is None:
                 break
@@ -316,7 +324,12 @@ class ProducePath:
                 self._timer = self._loop.call_at((due_ms + 0.5) / 1000, self._flush)
                 break
             self._close()
+        self._look_for_room()
         self._check_idle()
+
+    def _may_put(self) -> bool:
+        most = self._puts_in_flight_max
+        return len(self._puts) < most and len(self._queue) < CHUNKS_PER_PUT * most
 
     def _close(self) -> None:
         """Close the oldest chunk and put it under the incarnation of now."""
@@ -550,11 +563,21 @@ class ProducePath:
     def _release(self, byte_count: int) -> None:
         self.stats.waiting_bytes -= byte_count
         assert self.stats.waiting_bytes >= 0
-        if self.full and self.stats.waiting_bytes <= ROOM_SHARE * self._buffer_bytes_max:
+        if self._accumulator.has_sealed and not self._flush_soon:
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+        self._look_for_room()
+        self._check_idle()
+
+    def _look_for_room(self) -> None:
+        if (
+            self.full
+            and self.stats.waiting_bytes <= ROOM_SHARE * self._buffer_bytes_max
+            and not self._accumulator.has_sealed
+        ):
             self.full = False
             for callback in self._on_room:
                 callback()
-        self._check_idle()
 
     def _check_idle(self) -> None:
         if not self._puts and not len(self._queue) and self._accumulator.due_ms(0) is None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.fetch.fetch_path import FetchPath
-from broker.produce.produce_path import ProducePath
+from broker.produce.produce_path import CHUNKS_PER_PUT, ProducePath
 from coordinator.commands.entries import DeleteTopic
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -254,6 +254,36 @@ async def test_reading_stops_when_too_many_bytes_wait_and_goes_on_when_there_is_
             assert await answer.code() == 0
         assert rooms == [False]
         assert agent.producing.stats.waiting_bytes == 0
+
+
+@pytest.mark.promise("P15")
+async def test_reading_stops_while_a_whole_chunk_waits_for_the_store(world: World) -> None:
+    async with world.with_topic("a", puts_in_flight="2", chunk_bytes="64KiB") as (agent,):
+        gate = hold_puts(world)
+        answers = []
+        while not agent.producing.full and len(answers) < 100:
+            answers.append(agent.produce("t", batch(bytes(70_000))))
+            await asyncio.sleep(0.01)
+        assert len(answers) == 3, "two are put, and one waits"
+        gate.set()
+        for answer in answers:
+            assert await answer.code() == 0
+        assert not agent.producing.full
+
+
+@pytest.mark.promise("P15")
+async def test_reading_stops_while_a_whole_chunk_waits_for_the_log(world: World) -> None:
+    async with world.with_topic("a", puts_in_flight="2", chunk_bytes="64KiB") as (agent,):
+        agent.lag()
+        answers = []
+        while not agent.producing.full and len(answers) < 100:
+            answers.append(agent.produce("t", batch(bytes(70_000))))
+            await asyncio.sleep(0.01)
+        assert len(answers) == 2 * CHUNKS_PER_PUT + 1
+        agent.catch_up()
+        for answer in answers:
+            assert await answer.code() == 0
+        assert not agent.producing.full
 
 
 async def test_acks_0_is_not_answered_and_its_connection_lives_when_all_went_well(
