@@ -49,10 +49,14 @@ async def test_requests_of_many_connections_begin_in_several_turns_of_the_loop()
     running = True
     turn()
     async with staged(handlers={apis.FETCH: Hot(slow)}) as stage:
-        for _ in range(50):
-            stage.connect().send(*FETCH)
+        peers = [stage.connect() for _ in range(50)]
+        for peer in peers:
+            peer.send(*FETCH)
+        waiting = sum(peer.transport.read_paused for peer in peers)
+        assert waiting == 50 - sum(begun_by_turn), "who waits is not read from"
         await settle()
         running = False
+        assert not any(peer.transport.read_paused for peer in peers)
         assert sum(begun_by_turn) == 50
         assert max(begun_by_turn) <= 2 * TURN_MS
 
