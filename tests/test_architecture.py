@@ -238,6 +238,7 @@ SHELLS = {
         "edge.unread",
         "fetch.fetch_path",
         "fetch.store_reads",
+        "fetch.woken",
         "groups.claims",
         "groups.coordinator",
         "upkeep.offset_expiration",

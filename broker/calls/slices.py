@@ -9,7 +9,8 @@ A long request enters before it is decoded, likewise in turn: what all of them m
 memory is bounded (`ELEMENTS_HELD_MAX`). Once the client is gone, the next turn ends the request
 (`AbandonedError`).
 
-Invariants: at most one turn is granted and not yet begun; the next one is granted a pause later. What is cut into slices looks at everything anew behind a pause: the machine moves.
+Invariants: at most one turn is granted and not yet begun; the next one is granted a pause later.
+What is cut into slices looks at everything anew behind a pause: the machine moves.
 """
 
 import asyncio

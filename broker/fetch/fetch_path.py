@@ -3,8 +3,8 @@
 A fetch whose records are in memory, or that has nothing to wait for, is answered in the call; one
 that must wait is parked and woken when enough bytes have arrived, once per turn of the loop; only
 one that needs a barrier or the object store gets a task, and one of many partitions
-(`PLACES_AT_ONCE`), which is looked at in slices of the loop (`broker.calls.slices`). What is said is decided in
-`broker.fetch.answers` (P7) and `broker.fetch.sessions` (KIP-227).
+(`PLACES_AT_ONCE`), which is looked at in slices of the loop (`broker.calls.slices`). What is said is
+decided in `broker.fetch.answers` (P7) and `broker.fetch.sessions` (KIP-227).
 
 What holds: no refusal that a newer entry might undo is told without a barrier that began after
 the fetch came (P8, P9). Before the first proven session nothing is served (P12). Without the log,
@@ -53,6 +53,7 @@ from broker.fetch.sessions import (
     places_slices,
 )
 from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, read_missing
+from broker.fetch.woken import WokenFetches
 from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic
 from coordinator.commands.job_commands import LogsTrimmed
 from coordinator.commands.transaction_commands import ProducerInitialized, TransactionEnded
@@ -93,6 +94,8 @@ PLACES_PER_SLICE: Final = 250
 REQUEST_BYTES_AT_ONCE: Final = 16 * 1024
 """Of a request that is parsed in the call: about 500 partitions."""
 ZSTD_FROM: Final = 10
+FAILURES_TOLD_MAX: Final = 10
+"""Log lines of one fetch."""
 
 
 class FetchPath:
@@ -141,6 +144,7 @@ class FetchPath:
         )
         self._room = ReadBudget(settings.cache_bytes // 4)
         self._wake_soon = False
+        self._woken = WokenFetches(self._go_on)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._has_served = log_client.incarnation() is not None
@@ -359,7 +363,11 @@ class FetchPath:
             self.stats.storage_errors += 1
             is_gone = isinstance(error, ObjectNotFoundError)
             self.stats.objects_gone += is_gone and not fetch.unreachable
+        told = dict.fromkeys(failures)  # An object has records of many partitions.
+        for error in islice(told, FAILURES_TOLD_MAX):
             logger.warning("records cannot be read: %s", error)
+        if len(told) > FAILURES_TOLD_MAX:
+            logger.warning("nor can those of %d more objects", len(told) - FAILURES_TOLD_MAX)
 
     # Answering.
 
@@ -556,10 +564,10 @@ class FetchPath:
 
     def _wake(self) -> None:
         self._wake_soon = False
-        for fetch in self.parked.take_ready():
-            self._finish(fetch)
-        for fetch in self.parked.take_unsettled():
-            self._go_on(fetch)
+        ready = self.parked.take_ready()
+        for fetch in ready:
+            fetch.deadline_ms = 0  # Answered with what there is.
+        self._woken.look_at(ready + self.parked.take_unsettled())
 
     def _set_timer(self) -> None:
         """One timer for all who wait, at the earliest deadline."""
@@ -577,17 +585,8 @@ class FetchPath:
     def _expire(self) -> None:
         self._timer = None
         now_ms = self._now_ms()
-        for fetch in self.parked.take_expired(now_ms):
-            if now_ms < fetch.deadline_ms:
-                self._go_on(fetch)
-            else:
-                self._finish(fetch)
+        self._woken.look_at(self.parked.take_expired(now_ms))
         self._set_timer()
-
-    def _finish(self, fetch: Fetch) -> None:
-        """Answer with what there is: enough has arrived, or the time is up."""
-        fetch.deadline_ms = 0
-        self._go_on(fetch)
 
     def _session_changed(self, incarnation: Incarnation | None) -> None:
         if incarnation is not None:

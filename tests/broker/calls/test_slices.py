@@ -40,6 +40,25 @@ async def test_an_address_with_many_connections_has_no_more_turns_than_one_with_
     assert order[first : last + 1].count("10.0.0.1") <= 4
 
 
+async def test_all_addresses_of_one_ipv6_network_have_the_turns_of_one():
+    slices, order = Slices(), []
+    greedy = [Caller(f"2001:db8:0:1::{number:x}", number) for number in range(50)]
+    honest = Caller("2001:db8:0:2::1", 99)
+
+    async def noted(call) -> None:
+        for _ in range(4):
+            await slices.turn(call)
+            order.append(call.connection.number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for call in greedy:
+            tasks.create_task(noted(call))
+        await settle()
+        tasks.create_task(noted(honest))
+    mine = [index for index, number in enumerate(order) if number == 99]
+    assert mine[-1] - mine[0] <= 7
+
+
 async def test_connections_of_one_address_take_turns():
     slices, order = Slices(), []
     calls = [Caller("10.0.0.1", number) for number in range(3)]

@@ -1,9 +1,11 @@
 """Fetch on running agents: whole batches, long polls, barriers, the store and the log away."""
 
 import asyncio
+import logging
 
 import pytest
 
+from broker.fetch.fetch_path import FAILURES_TOLD_MAX
 from coordinator.commands.entries import DeleteTopic
 from protocol.errors import ErrorCode
 from tests.broker.agents import World
@@ -238,6 +240,23 @@ async def test_a_store_that_is_down_fails_only_what_is_not_in_memory(world: Worl
         fetched = b.fetch("t", 0, 0)
         assert await fetched.code(0) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await fetched.values(1) == [b"own"]
+
+
+async def test_objects_that_cannot_be_read_are_told_once_each_and_no_more_than_a_few(
+    world: World, caplog
+) -> None:
+    async with world.with_topic("a", "b", partitions=40, chunk_linger_ms="1") as (a, b):
+        for _ in range(15):
+            await a.produce("t", *[batch(b"x")] * 40).wait()
+        await b.log_client.barrier()
+        world.store.down = True
+        with caplog.at_level(logging.WARNING):
+            await b.fetch("t", *[0] * 40).partitions()
+            assert len(caplog.records) == 1
+            caplog.clear()
+            await b.fetch("t", *[at % 15 for at in range(40)]).partitions()
+            assert len(caplog.records) == FAILURES_TOLD_MAX + 1
+        assert b.fetching.stats.storage_errors == 80
 
 
 async def test_the_same_recent_chunk_is_read_once_whole_for_all_its_readers(world: World) -> None:
