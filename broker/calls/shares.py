@@ -164,14 +164,17 @@ class Ledger(Generic[Thing]):
 
     def settle(self, owner: Owner, thing: Thing, size: int = 1, *, made: bool) -> None:
         """What was begun has come to be as `thing`, or was not `made`."""
+        self.end(owner, size)
+        if made:
+            self.note(owner, thing)
+
+    def end(self, owner: Owner, size: int = 1) -> None:
+        """So much is not on its way any more."""
         holding = self._holding(owner)
         holding.begun -= size
         self._begun -= size
         assert holding.begun >= 0
-        if made:
-            self.note(owner, thing)
-        else:
-            self._look(owner, holding, LOOKS)
+        self._look(owner, holding, LOOKS)
 
     def note(self, owner: Owner, thing: Thing) -> None:
         """The owner has made the thing, or made it grow."""

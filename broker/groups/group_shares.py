@@ -12,7 +12,7 @@ have, since who may join a group can stop it anyway.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from broker.calls.shares import Ledger, Owner
 from broker.groups.commits import RequestedOffset
@@ -122,20 +122,32 @@ class GroupShares:
     def committing(
         self, owner: Owner, group_id: str, wanted: Sequence[RequestedOffset], *, pending: bool
     ) -> Iterator[None]:
-        """While an owner's offsets are committed; `pending`: in a transaction. Raises KafkaError."""
+        """While an owner's offsets are committed, they count, however many requests bring some;
+        `pending`: in a transaction. Raises KafkaError."""
         is_new = self._table.get(group_id) is None
-        if is_new:
-            self._groups.require(owner)
         rows, size = len(wanted), sum([len(each.metadata) for each in wanted])
         if not (self._rows.is_plenty(rows) and self._sizes.is_plenty(size)):
             rows, size = self._growth(group_id, wanted)
-        if rows:
-            self._rows.require(owner, rows)
-        if size:
-            self._sizes.require(owner, size)
-        if pending:
-            self._pending.require(owner, len(wanted))
-        yield
+        asked: list[tuple[Ledger[Any], int]] = [
+            (self._groups, int(is_new)),
+            (self._rows, rows),
+            (self._sizes, size),
+            (self._pending, len(wanted) if pending else 0),
+        ]
+        asked = [(ledger, count) for ledger, count in asked if count]
+        for ledger, count in asked:
+            ledger.require(owner, count)
+        for ledger, count in asked:
+            ledger.begin(owner, count)
+        try:
+            yield
+        finally:
+            for ledger, count in asked:
+                ledger.end(owner, count)
+            self._committed(owner, group_id, is_new=is_new, pending=pending)
+
+    def _committed(self, owner: Owner, group_id: str, *, is_new: bool, pending: bool) -> None:
+        """Whatever has become of it."""
         row = self._table.get(group_id)
         if row is None:
             return

@@ -7,6 +7,7 @@ same for ever, and consumers go on reading while the log is away.
 
 import asyncio
 import base64
+import functools
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from broker.calls.shares import owner_of
+from broker.calls.shares import Owner, owner_of
 from broker.registry.checker import CheckerBusyError, CheckerUnavailableError, SchemaChecker
 from broker.registry.checks import Answer, Question
 from broker.registry.errors import (
@@ -32,7 +33,7 @@ from broker.registry.errors import (
     VERSION_NOT_FOUND,
     RegistryError,
 )
-from broker.registry.registry_shares import RegistryShares
+from broker.registry.registry_shares import Growth, RegistryShares
 from broker.registry.request_body import read_object
 from broker.registry.subjects import SchemaLibrary, SubmittedSchema, subject_name
 from coordinator.commands.entries import Outcome, Rejected
@@ -153,24 +154,28 @@ async def propose(
     log_client = request.app[VIEW].log_client
     if not log_client.machine.incarnations.all_support(TABLES_LEVEL):
         raise RegistryError(NOT_PERMITTED, "An agent of an older release is running; upgrade it")
-    owner, shares = owner_of(f"{request.remote}:0"), request.app[VIEW].shares
-    newness = shares.require(owner, command)
+    shares = request.app[VIEW].shares
+    growth = shares.require(_owner_of(request), command)
     future = log_client.propose(command)
+    shares.begin(growth)
+    # Whether anybody waits that long or not.
+    future.add_done_callback(functools.partial(_settle, shares, growth))
     done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
     if not done:
-        future.add_done_callback(_consume)
         raise RegistryError(TIMED_OUT, "Operation timed out; it may still take effect")
     try:
-        outcome = future.result()
+        return future.result()
     except NotDoneError as error:
         raise RegistryError(STORE_ERROR, f"Error in the backend: not done: {error}") from error
-    shares.note(owner, command, outcome, newness)
-    return outcome
 
 
-def _consume(future: asyncio.Future[Outcome]) -> None:
-    if not future.cancelled():
-        future.exception()
+def _settle(shares: RegistryShares, growth: Growth, done: asyncio.Future[Outcome]) -> None:
+    failed = done.cancelled() or done.exception() is not None
+    shares.settle(growth, None if failed else done.result())
+
+
+def _owner_of(request: web.Request) -> Owner:
+    return owner_of(f"{request.remote}:0")
 
 
 def refused(rejected: Rejected) -> RegistryError:
@@ -197,7 +202,7 @@ async def ask(request: web.Request, question: Question) -> Answer:
     """Has a question about schemas answered. Raises RegistryError."""
     try:
         answer = await request.app[VIEW].checker.ask(
-            question, client=request.remote or "", is_wanted=lambda: request.transport is not None
+            question, client=_owner_of(request), is_wanted=lambda: request.transport is not None
         )
     except CheckerBusyError as error:
         raise RegistryError(TOO_MANY, f"Too many requests: {error}; try again") from error

@@ -186,8 +186,26 @@ class TransactionCoordinator:
         records. Raises KafkaError as `propose`.
         """
         owner = owner_of(call.connection.peer)
-        if not self._participants.admits(owner, len(partitions) + len(group_ids)):
+        count = len(partitions) + len(group_ids)
+        if not self._participants.admits(owner, count):
             return ErrorCode.POLICY_VIOLATION
+        self._participants.begin(owner, count)
+        try:
+            return await self._add(call, transactional_id, producer, partitions, group_ids)
+        finally:
+            self._participants.end(owner, count)
+            row = self._log_client.machine.transactions.get(transactional_id)
+            if row is not None:
+                self._participants.note(owner, row.transactional_id)
+
+    async def _add(
+        self,
+        call: Call,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Sequence[tuple[TopicId, int]],
+        group_ids: tuple[str, ...],
+    ) -> ErrorCode:
         parts = [
             tuple(partitions[at : at + ADD_ROWS_MAX])
             for at in range(0, len(partitions), ADD_ROWS_MAX)
@@ -210,9 +228,6 @@ class TransactionCoordinator:
                 if code is not ErrorCode.NONE:
                     break
             if code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                row = self._log_client.machine.transactions.get(transactional_id)
-                if row is not None:
-                    self._participants.note(owner, row.transactional_id)
                 return code
             self.stats.moved += 1
         return code

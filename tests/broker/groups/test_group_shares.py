@@ -12,6 +12,7 @@ from tests.broker.groups.members import codes, commit, fetch, join_request
 from tests.broker.groups.world import agents
 from tests.kit.agents import Agent
 from tests.kit.client import Client
+from tests.kit.faults import held
 
 GREEDY, OTHER = "10.0.0.1", "10.0.0.2"
 FULL, WAIT = ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -108,6 +109,23 @@ async def test_committed_offsets_are_shared_and_known_ones_go_on(monkeypatch):
             assert await _commit(one, GREEDY, f"g{at}", three) == 0
         assert await _commit(one, GREEDY, "g6", {0: 1}) == REFUSED
         assert await _commit(one, GREEDY, "g5", three) == 0
+        assert await _commit(one, OTHER, "other", {0: 1}) == 0
+
+
+@pytest.mark.promise("P15")
+async def test_offsets_that_are_being_committed_count_though_none_is_there_yet(monkeypatch):
+    monkeypatch.setattr(group_shares, "OFFSET_ROWS_MAX", 20)
+    async with agents() as (one,):
+        answered = asyncio.Event()
+        one.log.before["append"] = held(answered)
+        clients = [one.connect(address=GREEDY) for _ in range(8)]
+        for at, client in enumerate(clients):
+            offsets = {"logs": {0: 1, 1: 1, 2: 1}}
+            client.send(apis.OFFSET_COMMIT, 9, commit(f"g{at}", offsets))
+        await asyncio.sleep(0.1)
+        answered.set()
+        told = [set(codes(await client.answer()).values()) for client in clients]
+        assert [told.count({code}) for code in (0, REFUSED)] == [6, 2]
         assert await _commit(one, OTHER, "other", {0: 1}) == 0
 
 

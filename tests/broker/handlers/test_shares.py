@@ -1,5 +1,7 @@
 """What is bounded for the cluster: one client address gets nearly all, and another still gets one."""
 
+import asyncio
+
 import pytest
 
 from broker import node
@@ -18,6 +20,7 @@ from tests.broker.handlers.test_topics import create, delete, new
 from tests.kit import requests
 from tests.kit.agents import Agent
 from tests.kit.client import Client
+from tests.kit.faults import held
 
 NEWEST = apis.APIS[apis.CREATE_TOPICS].max_version
 GREEDY, OTHER = "10.0.0.1", "10.0.0.2"
@@ -121,6 +124,25 @@ async def test_one_client_with_nearly_all_that_may_take_part_adds_no_more_and_an
         greedy, producer = await _producer(one, GREEDY, "greedy")
         codes = [await _add(greedy, "greedy", producer, partition) for partition in range(20)]
         assert codes == [0] * 18 + [REFUSED] * 2
+        other, producer = await _producer(one, OTHER, "other")
+        assert await _add(other, "other", producer, 0) == 0
+
+
+async def test_partitions_that_are_being_added_count_though_none_takes_part_yet(world, monkeypatch):
+    monkeypatch.setattr(coordinator, "ALL_PARTICIPANTS_MAX", 20)
+    async with world.with_topic("one", partitions=5) as (one,):
+        producers = [await _producer(one, GREEDY, f"id-{at}") for at in range(4)]
+        answered = asyncio.Event()
+        one.log.before["append"] = held(answered)
+        for at, (client, producer) in enumerate(producers):
+            places = [("logs", partition) for partition in range(5)]
+            client.send(
+                apis.ADD_PARTITIONS_TO_TXN, 3, requests.add_partitions(f"id-{at}", producer, places)
+            )
+        await asyncio.sleep(0.1)
+        answered.set()
+        told = [requests.error_of(await client.answer()) for client, _ in producers]
+        assert sorted(told) == [0, 0, 0, REFUSED]
         other, producer = await _producer(one, OTHER, "other")
         assert await _add(other, "other", producer, 0) == 0
 

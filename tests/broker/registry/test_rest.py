@@ -5,7 +5,11 @@ import asyncio
 import aiohttp
 import pytest
 
+from broker.calls.shares import Ledger
+from broker.registry import rest_support
+from broker.registry.errors import TIMED_OUT
 from coordinator.commands.table_commands import DeleteSubject, RegisterSchema
+from coordinator.log_client import NotDoneError
 from tests.broker.registry.client import BROKEN, RECORD, WIDER, registry_of
 from tests.kit.sockets import Place
 
@@ -344,3 +348,34 @@ async def test_known_ids_are_given_out_while_the_log_is_away_and_the_rest_is_not
         assert (await registry.get(f"/schemas/ids/{known}"))["schema"] == RECORD
         assert await registry.refused("GET", "/subjects") == 50001
         registry.running.log.down = False
+
+
+async def test_what_a_registration_takes_is_given_back_when_its_fate_is_known(monkeypatch) -> None:
+    monkeypatch.setattr(rest_support, "PROPOSAL_SECONDS_MAX", 0.05)
+    async with registry_of(Place()) as registry:
+        agent = registry.running.agent
+        log_client = agent._shells.log_client
+        fates: list[asyncio.Future] = []
+
+        def unanswered(_command):
+            fates.append(asyncio.get_running_loop().create_future())
+            return fates[-1]
+
+        monkeypatch.setattr(log_client, "propose", unanswered)
+        begun: list[Ledger] = []
+        begin = Ledger.begin
+
+        def noted(ledger, owner, size=1) -> None:
+            begun.append(ledger)
+            begin(ledger, owner, size)
+
+        monkeypatch.setattr(Ledger, "begin", noted)
+        error = await registry.refused("POST", "/subjects/s/versions", {"schema": RECORD})
+        assert error == TIMED_OUT
+        assert len(begun) == 3
+        assert all(ledger._begun for ledger in begun)
+        fates[0].set_exception(NotDoneError("it never will"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not any(ledger._begun for ledger in begun)
+        assert not any(len(ledger) for ledger in begun)
