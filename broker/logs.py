@@ -2,7 +2,9 @@
 
 Modules log through `logging.getLogger(__name__)` with plain messages; `extra={...}` adds keys.
 Every line has one shape, also those of libraries, and never a line break or another control
-character within it, so that a collector can split at line ends and a terminal obeys nobody.
+character within it, so that a collector can split at line ends and a terminal obeys nobody. Nor is
+one longer than about `VALUE_CHARACTERS_MAX` and a traceback: names of groups, topics and subjects
+come from whoever connects.
 
 Left out: files, rotation, shipping; whoever runs the process does that.
 """
@@ -11,11 +13,16 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from typing_extensions import override
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+VALUE_CHARACTERS_MAX: Final = 4_000
+"""Of a message, and of each key's value."""
+EXCEPTION_CHARACTERS_MAX: Final = 20_000
+"""Its end is kept, which says what went wrong."""
 
 _QUIET = ("aiobotocore", "aiohttp", "asyncio", "botocore", "grpc", "urllib3")
 """Libraries that tell each request; their warnings are enough."""
@@ -26,11 +33,11 @@ class TextFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        line = f"{_time(record)} {record.levelname} {record.name}: {_cut(record.getMessage())}"
         for key, value in _extras(record).items():
-            line += f" {key}={_quoted(str(value))}"
+            line += f" {key}={_quoted(_cut(str(value)))}"
         if record.exc_info:
-            line += f" exception={_quoted(self.formatException(record.exc_info))}"
+            line += f" exception={_quoted(_end_of(self.formatException(record.exc_info)))}"
         return printable(line)
 
 
@@ -43,11 +50,14 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
         }
-        line |= _extras(record)
+        line |= {
+            key: _cut(value) if isinstance(value, str) else value
+            for key, value in _extras(record).items()
+        }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = _end_of(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 
@@ -83,6 +93,16 @@ def _time(record: logging.LogRecord) -> str:
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def _cut(text: str) -> str:
+    more = len(text) - VALUE_CHARACTERS_MAX
+    return text if more <= 0 else f"{text[:VALUE_CHARACTERS_MAX]}... ({more} more)"
+
+
+def _end_of(text: str) -> str:
+    more = len(text) - EXCEPTION_CHARACTERS_MAX
+    return text if more <= 0 else f"({more} more) ...{text[more:]}"
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,12 @@ import logging
 
 import pytest
 
-from broker.logs import JsonFormatter, TextFormatter
+from broker.logs import (
+    EXCEPTION_CHARACTERS_MAX,
+    VALUE_CHARACTERS_MAX,
+    JsonFormatter,
+    TextFormatter,
+)
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -46,3 +51,20 @@ def test_control_characters_of_whoever_connects_are_escaped(formatter: logging.F
 
 def test_letters_of_any_language_stay_as_they_are() -> None:
     assert "Größe 日本" in TextFormatter().format(record("Größe 日本"))
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_a_line_is_bounded_whatever_is_told(formatter: logging.Formatter) -> None:
+    long = "x" * 1_000_000
+    try:
+        raise ValueError(f"{long}, that is why")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    line = formatter.format(record(f"client {long} left", client=long, exc_info=info))
+    assert len(line) < 2 * VALUE_CHARACTERS_MAX + EXCEPTION_CHARACTERS_MAX + 1_000
+    assert "client x" in line
+    assert "that is why" in line
+
+
+def test_lists_stay_lists_in_json() -> None:
+    assert json.loads(JsonFormatter().format(record("bound", ports=[1, 2])))["ports"] == [1, 2]
