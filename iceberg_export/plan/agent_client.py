@@ -29,6 +29,7 @@ PLANS_IN_FLIGHT = 8
 RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 """A plan of 5000 spans in each of 1000 partitions has fewer."""
+ERROR_BYTES_MAX = 64 * 1024
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -259,7 +260,7 @@ class AgentClient:
             with _open(request, timeout=self._timeout_s) as response:
                 text = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
-            message = _error_text(error.read())
+            message = _error_text(error.read(ERROR_BYTES_MAX))
             if error.code in RETRIABLE_STATUS:
                 raise _TryAnotherError(f"HTTP {error.code} {message}".strip()) from error
             raise AgentError(
@@ -274,7 +275,7 @@ class AgentClient:
             return {}
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise AgentError(
                 f"{address} does not answer like an agent; is it another's port?"
             ) from (error)

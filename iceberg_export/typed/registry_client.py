@@ -25,6 +25,7 @@ ROUNDS = 3
 PAUSE_S = 1.0
 REFERENCES_DEEP_MAX = 32
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
+ERROR_BYTES_MAX = 64 * 1024
 RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 _MEDIA_TYPES = "application/vnd.schemaregistry.v1+json, application/json"
 _SUBJECT_UNKNOWN = 40401
@@ -183,7 +184,7 @@ class RegistryClient:
             raise _not_one(address)
         try:
             return json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _not_one(address) from error
 
 
@@ -200,9 +201,9 @@ def _not_one(address: str) -> RegistryError:
 def _refused(address: str, path: str, error: HTTPError, absent: set[int]) -> None:
     """None when the registry says that what was asked for does not exist; raises otherwise."""
     try:
-        answer = json.loads(error.read())
+        answer = json.loads(error.read(ERROR_BYTES_MAX))
         code, message = int(answer["error_code"]), str(answer.get("message", ""))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         code, message = 0, str(error.reason)
     if error.code in RETRIABLE_STATUS:
         raise _AwayError(f"HTTP {error.code} {message}".strip()) from error
