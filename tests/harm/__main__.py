@@ -1,10 +1,12 @@
 """All attacks as one table: `python -m tests.harm [--checkout DIR] [NAME …]`.
 
 With `--checkout` the agent is the one of another checkout, so that its table says what held before.
+Interrupted or terminated, it ends what it started.
 """
 
 import argparse
 import asyncio
+import signal
 import tempfile
 from pathlib import Path
 
@@ -34,6 +36,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(ATTACKS):
         parser.error(f"no attack is called {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
+    # Whoever waits is cancelled then, and ends what it owns; so is done already when interrupted.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     print(HEAD, flush=True)
     for name in arguments.names or ATTACKS:
         with tempfile.TemporaryDirectory() as folder:

@@ -154,8 +154,8 @@ async def verdict_of(declared: Declared, folder: Path, *, checkout: Path | None 
         agent.child.argv[:0] = ["sh", "-c", limited, "sh"]
     if checkout is not None:
         agent.child.env["PYTHONPATH"] = str(checkout)
-    await asyncio.to_thread(agent.start)
     try:
+        await asyncio.to_thread(agent.start)
         return await _watched(declared, agent, Scene(agent, registry_port))
     finally:
         agent.child.kill()
@@ -207,6 +207,7 @@ async def _canary(port: int) -> AsyncIterator[asyncio.subprocess.Process]:
         *("-m", "tests.harm.canary", str(port), "canary"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for who owns it.
     )
     try:
         yield canary
