@@ -2,10 +2,30 @@
 
 from typing import Final
 
-from tests.mutants import bounding, connections, fetch, groups, log, produce, tables, transactions
+from tests.mutants import (
+    bounding,
+    connections,
+    fetch,
+    groups,
+    harm,
+    log,
+    produce,
+    tables,
+    transactions,
+)
 from tests.mutants.mutant import Mutant
 
-_SUBJECTS: Final = (produce, log, fetch, connections, groups, transactions, bounding, tables)
+_SUBJECTS: Final = (
+    produce,
+    log,
+    fetch,
+    connections,
+    groups,
+    transactions,
+    bounding,
+    tables,
+    harm,
+)
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(
     sorted(
