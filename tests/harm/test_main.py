@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 
 
 def children_of(pid: int) -> dict[int, str]:
@@ -43,6 +43,7 @@ def until(what: Callable[[], bool]) -> None:
 )
 def test_neither_agent_nor_canary_is_left_behind(number: signal.Signals) -> None:
     argv = [sys.executable, "-m", "tests.harm", "nothing"]
+    started: dict[int, str] = {}
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as harm:
         try:
             until(lambda: "tests.harm.canary" in " ".join(children_of(harm.pid).values()))
@@ -50,6 +51,8 @@ def test_neither_agent_nor_canary_is_left_behind(number: signal.Signals) -> None
             assert any(" dev " in words for words in started.values())
             harm.send_signal(number)
             assert harm.wait(PATIENCE_S) != 0
-            until(lambda: not any(is_there(pid) for pid in started))
+            until(lambda: not any(map(is_there, started)))
         finally:
             harm.kill()
+            for pid in filter(is_there, started):
+                os.kill(pid, signal.SIGKILL)

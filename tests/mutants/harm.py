@@ -42,7 +42,7 @@ MUTANTS = (
         promise="P15",
         before="                self._leave(byte_count)  # The turn came, and nobody is left to use it.",
         after="                pass",
-        tests=("test_room_is_bounded_and_everybody_gets_in",),
+        tests=("test_a_turn_that_came_to_who_was_cancelled_is_the_next_ones",),
         why="After some cancelled fetches nobody reads old records any more.",
     ),
     Mutant(

@@ -77,6 +77,18 @@ async def test_who_reads_much_is_waited_for_once_by_who_comes_later() -> None:
     await asyncio.gather(*(one.task for one in many))
 
 
+async def test_a_turn_that_came_to_who_was_cancelled_is_the_next_ones() -> None:
+    room = ReadBudget(MAX)
+    async with room.of(MAX, Owner("zero")):
+        cancelled, after = Load(room, MAX), Load(room, MAX)
+        await _settle()
+    cancelled.task.cancel()  # It has its turn, and was not running since.
+    await _settle()
+    assert cancelled.task.cancelled()
+    assert after.inside
+    after.leave.set()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
