@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.calls.shares import Owner
 from broker.fetch.woken import AT_ONCE, FETCH_COST, WokenFetches
 from protocol import apis
 from protocol.records import Record, build_batch
@@ -17,9 +18,8 @@ class Woken:
     """As much of a fetch as is looked at."""
 
     def __init__(self, address: str, number: int, places: int) -> None:
-        self.call = SimpleNamespace(
-            connection=SimpleNamespace(peer=f"{address}:{number}", number=number)
-        )
+        self.owner = Owner(address)
+        self.call = SimpleNamespace(connection=SimpleNamespace(number=number))
         self.fetched = SimpleNamespace(places=[None] * places)
 
 
