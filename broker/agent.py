@@ -43,7 +43,7 @@ from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
 from broker.registry import rest
-from broker.registry.checker import CheckerProcess, InLoopChecker, SchemaChecker
+from broker.registry.checker import InLoopChecker, SchemaChecker, two_checkers
 from broker.registry.rest_support import RegistryView
 from broker.store import identity, truncation
 from broker.store.clock import StoreTime
@@ -130,9 +130,7 @@ class Agent:
         """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._http: list[HttpListener] = []
         """Of the admin endpoints, and of the schema registry."""
-        self._checker: SchemaChecker = (
-            InLoopChecker() if self._works_in_loop() else CheckerProcess()
-        )
+        self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
         self._view = AdminView(
             settings=settings,
             store=parts.store,

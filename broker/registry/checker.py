@@ -1,10 +1,14 @@
-"""Has questions about schemas answered: in a process of its own, within bounds of time and memory.
+"""Has questions about schemas answered: in processes of their own, within bounds of time and memory.
 
-What holds: an agent has at most one such process, started by the first question and kept; it
-answers one question at a time, clients in turn (`waiting`). One that takes too long is killed, and
-so is one whose agent ends; the next question starts another. The process bounds its own memory
-(`__main__`), and ends when its socket does, so it outlives no agent. Whatever becomes of it, a
-question has an answer: a schema that cannot be worked with within the bounds is refused.
+What holds: a process answers one question at a time, clients in turn (`waiting`). One that takes too
+long is killed, and so is one whose agent ends; the next question starts another. The process bounds
+its own memory (`__main__`), and ends when its socket does, so it outlives no agent. Whatever becomes
+of it, a question has an answer: a schema that cannot be worked with within the bounds is refused.
+
+An agent has at most two (`TwoCheckers`). The quick one, started by the first question and kept, is
+asked everything, and has little time for it; what takes longer is asked again of the patient one,
+which ends when nobody waits for it. So whoever sends schemas that take long keeps others waiting who
+do, too, even of the same address, and hardly those with small ones.
 
 `InLoopChecker` answers in the loop: for simulations, and agents that live in memory.
 """
@@ -24,12 +28,14 @@ from broker.registry.check_frames import (
     decode_answer,
     encode_question,
 )
-from broker.registry.checks import TOO_MUCH, Answer, Question, SchemaChecks
+from broker.registry.checks import TOO_MUCH, Answer, Question, SchemaChecks, size_of
 from broker.registry.waiting import FairQueue
 
 logger = logging.getLogger(__name__)
 
 ANSWER_S_MAX: Final = 5.0
+QUICK_S_MAX: Final = 0.5
+"""A hundred times what schemas take that people write."""
 START_S_MAX: Final = 60.0
 """For a process to begin, on a machine that has other things to do."""
 END_S: Final = 1.0
@@ -89,7 +95,7 @@ class _Waiting(NamedTuple):
 
 
 class CheckerProcess:
-    """Asks the process."""
+    """Asks one process. `is_kept`: also while nobody waits for it."""
 
     def __init__(
         self,
@@ -97,9 +103,11 @@ class CheckerProcess:
         spawn: Spawn | None = None,
         answer_s_max: float = ANSWER_S_MAX,
         waiting_max: int = WAITING_MAX,
+        is_kept: bool = True,
     ) -> None:
         self._spawn = spawn or _spawn
         self._answer_s_max = answer_s_max
+        self._is_kept = is_kept
         self._queue: FairQueue[_Waiting] = FairQueue(waiting_max)
         self._answering: asyncio.Task[None] | None = None
         """While anybody waits."""
@@ -110,7 +118,7 @@ class CheckerProcess:
     ) -> Answer:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(question, loop.create_future(), is_wanted)
-        gone = self._queue.put(client, waiting)
+        gone = self._queue.put(client, waiting, size_of(question))
         if gone is not None and not gone.answer.done():
             gone.answer.set_exception(CheckerBusyError("too many schemas wait to be read"))
         if self._answering is None or self._answering.done():
@@ -128,6 +136,12 @@ class CheckerProcess:
         await self._end()
 
     async def _answer_all(self) -> None:
+        while self._queue:
+            await self._answer_waiting()
+            if not self._is_kept:
+                await self._end()  # Meanwhile somebody may have come.
+
+    async def _answer_waiting(self) -> None:
         while self._queue:
             waiting = self._queue.take()
             if waiting.answer.done() or not waiting.is_wanted():
@@ -152,7 +166,7 @@ class CheckerProcess:
                 async with asyncio.timeout(self._answer_s_max):
                     return await process.ask(question)
             except TimeoutError:
-                logger.warning("a schema took too long; the process that read it is ended")
+                logger.debug("a schema took too long; the process that read it is ended")
                 process.kill()
                 await self._end()
                 return Answer(error=TOO_LONG)
@@ -182,6 +196,32 @@ class CheckerProcess:
             await process.end()
 
 
+class TwoCheckers:
+    """Asks the quick one first, and the patient one what that has no time for."""
+
+    def __init__(self, quick: CheckerProcess, patient: CheckerProcess) -> None:
+        self._quick = quick
+        self._patient = patient
+
+    async def ask(
+        self, question: Question, *, client: str, is_wanted: Callable[[], bool]
+    ) -> Answer:
+        answer = await self._quick.ask(question, client=client, is_wanted=is_wanted)
+        if answer.error != TOO_LONG:
+            return answer
+        return await self._patient.ask(question, client=client, is_wanted=is_wanted)
+
+    async def aclose(self) -> None:
+        await self._quick.aclose()
+        await self._patient.aclose()
+
+
+def two_checkers() -> TwoCheckers:
+    """Those of an agent."""
+    quick = CheckerProcess(answer_s_max=QUICK_S_MAX)
+    return TwoCheckers(quick, CheckerProcess(is_kept=False))
+
+
 class _Process:
     """One process, and its socket."""
 
@@ -206,7 +246,7 @@ class _Process:
             raise
         finally:
             theirs.close()
-        logger.info("a process that reads schemas was started", extra={"pid": process.pid})
+        logger.debug("a process that reads schemas was started", extra={"pid": process.pid})
         return cls(process, *await asyncio.open_unix_connection(sock=ours))
 
     @property

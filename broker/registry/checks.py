@@ -73,6 +73,28 @@ class FormatSchema(NamedTuple):
 Question = ReadSchema | CompareSchemas | FormatSchema
 
 
+def size_of(question: Question) -> int:
+    """Bytes of all that is to be read: what it costs at least, and the bound of that grows with it."""
+    match question:
+        case ReadSchema():
+            return len(question.text) + _bytes_of(question.bodies)
+        case CompareSchemas():
+            earlier = sum(_stored_bytes(each) for _, each in question.earlier)
+            return _stored_bytes(question.new) + earlier
+        case FormatSchema():
+            return _stored_bytes(question.schema)
+        case _:
+            assert_never(question)
+
+
+def _stored_bytes(stored: StoredSchema) -> int:
+    return len(stored.body) + _bytes_of(stored.bodies)
+
+
+def _bytes_of(bodies: NamedBodies) -> int:
+    return sum(len(body) for _, body in bodies)
+
+
 class Answer(NamedTuple):
     error: str = ""
     """A sentence: it is no schema, or one that cannot be worked with. "": all is well."""

@@ -1,13 +1,21 @@
-"""Who waits for what, by client: each client in turn. Pure.
+"""Who waits for what, by client: each client in turn, of a client's what is cheapest first. Pure.
 
-Whoever asks for much waits for itself. When all places are taken, the client that has most of them
-gives up the one it took last, so that one with few always finds a place.
+Whoever asks for much waits for itself; and where many share an address, for no more than what is as
+cheap. When all places are taken, the client that has most of them gives up the dearest (of equals the
+last), so that one with few always finds a place.
 """
 
-from collections import deque
-from typing import Generic, TypeVar
+from bisect import insort
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+class _Place(NamedTuple, Generic[T]):
+    cost: int
+    number: int
+    """In the order of coming."""
+    item: T
 
 
 class FairQueue(Generic[T]):
@@ -15,16 +23,19 @@ class FairQueue(Generic[T]):
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._by_client: dict[str, deque[T]] = {}
-        """In the order of their turns."""
+        self._by_client: dict[str, list[_Place[T]]] = {}
+        """In the order of their turns; each ascending."""
         self._count = 0
+        self._number = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def put(self, client: str, item: T) -> T | None:
+    def put(self, client: str, item: T, cost: int = 0) -> T | None:
         """Returns what has to go for it; it may be the item itself."""
-        self._by_client.setdefault(client, deque()).append(item)
+        self._number += 1
+        # Numbers differ, so items are never compared.
+        insort(self._by_client.setdefault(client, []), _Place(cost, self._number, item))
         self._count += 1
         if self._count <= self._places:
             return None
@@ -35,7 +46,7 @@ class FairQueue(Generic[T]):
         gone = waiting.pop()
         if not waiting:
             del self._by_client[most]
-        return gone
+        return gone.item
 
     def take(self) -> T:
         """The next. Raises LookupError when nobody waits."""
@@ -43,8 +54,8 @@ class FairQueue(Generic[T]):
         if client is None:
             raise LookupError("nobody waits")
         waiting = self._by_client.pop(client)
-        item = waiting.popleft()
+        place = waiting.pop(0)
         self._count -= 1
         if waiting:
             self._by_client[client] = waiting  # Behind all others.
-        return item
+        return place.item

@@ -16,6 +16,7 @@ from broker.registry.checker import (
     CheckerBusyError,
     CheckerProcess,
     CheckerUnavailableError,
+    TwoCheckers,
 )
 from broker.registry.checks import (
     TOO_MUCH,
@@ -174,12 +175,59 @@ def silent() -> Pretended:
     return Pretended(lambda connection: asyncio.ensure_future(work(connection)))
 
 
+def silent_but(text: str) -> Pretended:
+    """A process that answers no question but that one."""
+
+    async def work(connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(connection, encode_answer(Answer()))
+        while True:
+            (length,) = LENGTH.unpack(await loop.sock_recv(connection, LENGTH.size))
+            question = decode_question(await loop.sock_recv(connection, length))
+            if not isinstance(question, ReadSchema) or question.text != text:
+                await asyncio.Event().wait()
+            await loop.sock_sendall(connection, encode_answer(Answer()))
+
+    return Pretended(lambda connection: asyncio.ensure_future(work(connection)))
+
+
 async def test_what_takes_too_long_is_refused_and_its_process_killed() -> None:
     process = silent()
     checker = CheckerProcess(spawn=process.spawn, answer_s_max=0.05)
     for number in (1, 2):
         assert (await ask(checker, read(RECORD))).error == TOO_LONG
         assert (process.killed, process.starts) == (number, number)
+    await checker.aclose()
+
+
+async def test_what_takes_long_is_asked_of_the_patient_process_and_keeps_nobody_of_its_address_waiting() -> (
+    None
+):
+    slow, quick = silent(), silent_but("small")
+    patient = CheckerProcess(spawn=slow.spawn, is_kept=False)
+    checkers = TwoCheckers(CheckerProcess(spawn=quick.spawn, answer_s_max=0.05), patient)
+    hostile = [
+        asyncio.ensure_future(
+            checkers.ask(read(f"hostile {n}"), client="a", is_wanted=lambda: True)
+        )
+        for n in range(2)
+    ]
+    while not slow.starts:
+        await asyncio.sleep(0.01)
+    answer = await checkers.ask(read("small"), client="a", is_wanted=lambda: True)
+    assert answer == Answer()
+    assert not any(each.done() for each in hostile)
+    await checkers.aclose()
+    await asyncio.wait(hostile)
+
+
+async def test_a_process_that_is_not_kept_ends_when_nobody_waits_for_it() -> None:
+    started = Started()
+    checker = CheckerProcess(spawn=started.spawn, is_kept=False)
+    for number in range(2):
+        assert (await ask(checker, read(RECORD))).error == ""
+        async with asyncio.timeout(60):
+            assert await started.processes[number].wait() == 0
     await checker.aclose()
 
 
