@@ -13,6 +13,7 @@ import logging
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -65,8 +66,6 @@ class _Lines(logging.Filter):
 
 
 def _is_malformed(error: BaseException | None) -> bool:
-    if isinstance(error, UnicodeEncodeError):  # aiohttp repeats an Expect that is no text.
-        return error.object.startswith("Unknown Expect")
     return isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
@@ -98,6 +97,7 @@ class HttpListener:
         await self._runner.setup()
         protocols = self._runner.server
         assert protocols is not None
+        protocols.request_handler = partial(_expected, protocols.request_handler)
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         room = self._limits.connections_max
         if descriptors != resource.RLIM_INFINITY:
@@ -169,6 +169,17 @@ _REFUSALS: Final[dict[int, type[web.HTTPClientError]]] = {
     415: web.HTTPUnsupportedMediaType,
     421: MisdirectedRequest,
 }
+
+
+async def _expected(
+    handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], request: web.BaseRequest
+) -> web.StreamResponse:
+    """Refuses what nobody can meet. aiohttp would repeat it in its answer, and fail where it is no text."""
+    expect = request.headers.get("Expect", "")
+    if expect and expect.lower() != "100-continue":
+        said = {"error_code": 417, "message": "Expect: 100-continue is all that can be expected"}
+        return web.json_response(said | {"error": said["message"]}, status=417)
+    return await handle(request)
 
 
 def _nobody_listens() -> web.Response:

@@ -101,6 +101,15 @@ async def test_what_is_malformed_is_refused_without_a_traceback(
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
+async def test_an_expectation_that_nobody_can_meet_is_refused_whatever_its_bytes() -> None:
+    async with listening() as port:
+        for said in (b"\xff", b"200-ok", b"100-continue, \xf0"):
+            text = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: %b\r\n\r\n"
+            assert (await told(port, text % said)).startswith(b"HTTP/1.1 417 ")
+        text = post(b"{}", "Expect: 100-continue")
+        assert (await told(port, text)).endswith(b"\r\n\r\n{}")
+
+
 async def test_malformed_requests_are_told_of_now_and_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
