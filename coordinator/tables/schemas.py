@@ -357,11 +357,16 @@ class Schemas:
 
     def _validate_unreferenced(self, command: DeleteSubject, numbers: list[int]) -> Rejected | None:
         going = {(command.subject, number) for number in numbers}
+        going_too: set[int] = set()
+        """Schemas that refer to it and have no other versions: each is looked at once, although all
+        of a subject may refer to a hundred versions of it."""
         for number in numbers:
-            for schema_id in self.referenced_by(command.subject, number, deleted=command.permanent):
+            referrers = self._referrers.get((command.subject, number), {}).keys() - going_too
+            for schema_id in sorted(referrers):
                 if not going.issuperset(self.uses(schema_id, deleted=command.permanent)):
                     reason = f"the schema with id {schema_id} refers to '{command.subject}'"
                     return Rejected(ErrorCode.OPERATION_NOT_ATTEMPTED, reason)
+                going_too.add(schema_id)
         return None
 
     def _add(self, row: SchemaRow) -> None:

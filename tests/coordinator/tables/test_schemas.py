@@ -283,3 +283,21 @@ def test_schemas_are_bounded(monkeypatch: pytest.MonkeyPatch, bound: str):
 @pytest.mark.parametrize("subject", ["", "x" * 256, "a\x00b"])
 def test_a_subject_has_a_name_that_can_be_told(subject: str):
     assert SchemaStory().register(subject, "one") == NO_SENSE
+
+
+def test_a_subject_goes_after_one_look_at_each_schema_however_often_these_refer_to_it(monkeypatch):
+    story = SchemaStory()
+    first = [story.register("s", f"first {number}") for number in range(5)]
+    references = [Reference(f"n{version}", "s", version) for _, version in first]
+    for number in range(20):
+        story.register("s", f"one {number}", *references)
+    looked = []
+    uses = Schemas.uses
+
+    def counted(self, schema_id, *, deleted=False):
+        looked.append(schema_id)
+        return uses(self, schema_id, deleted=deleted)
+
+    monkeypatch.setattr(Schemas, "uses", counted)
+    assert story.delete("s") == tuple(range(1, 26))
+    assert len(looked) == 20
