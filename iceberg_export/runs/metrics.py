@@ -3,10 +3,16 @@
 Nothing here is needed by an export; without `--metrics-port` nobody ever reads the numbers.
 """
 
+import contextlib
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
@@ -14,6 +20,10 @@ from typing_extensions import override
 from iceberg_export.errors import SettingsError
 from iceberg_export.runs.job import Committed
 from iceberg_export.runs.status import TopicStatus
+
+CONNECTIONS_MAX = 32
+REQUEST_S_MAX = 5.0
+"""For what a client sends, or takes, next."""
 
 
 @dataclass(slots=True)
@@ -156,15 +166,68 @@ def parse_address(text: str) -> tuple[str, int]:
     return (host.strip("[]") if colon else "127.0.0.1"), int(port)
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, a bounded number of them: the exporter needs its descriptors for
+    tables. A newcomer has the place of the oldest; a scrape is over long before that."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
+        self.address_family = family
+        self._open: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    @override
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= CONNECTIONS_MAX:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    @override
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """What ends a connection early is its client's business."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = REQUEST_S_MAX
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody wants to know of each scrape."""
+
+
+def _bound_server(host: str, port: int) -> _Server:
+    """Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return _Server((str(address[0]), port), family)
+
+
 def serve(numbers: LoopMetrics, address: str) -> tuple[int, Callable[[], None]]:
     """Answers Prometheus from a thread; returns the port and how to end it. Raises SettingsError."""
     host, port = parse_address(address)
     registry = CollectorRegistry()
     registry.register(LoopCollector(numbers))
     try:
-        server, thread = start_http_server(port, host, registry)
+        server = _bound_server(host, port)
     except OSError as error:
         raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    server.set_app(make_wsgi_app(registry))
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
 
     def end() -> None:
         server.shutdown()

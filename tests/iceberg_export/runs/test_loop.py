@@ -1,12 +1,15 @@
 """The loop of `frazil export run --interval`: when topics are due, what stops it, what it counts."""
 
 import argparse
+import contextlib
 import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -398,6 +401,21 @@ def test_prometheus_reads_the_numbers_of_the_loop(world, loop):
     } <= lines
     named = {re.split(r"[ {]", line)[0] for line in lines if not line.startswith("#")}
     assert named == set(metrics.NAMES)
+
+
+def test_metrics_are_told_while_many_have_connected_and_say_nothing():
+    before = threading.active_count()
+    port, end = metrics.serve(metrics.LoopMetrics(), "127.0.0.1:0")
+    with contextlib.ExitStack() as closing:
+        closing.callback(end)
+        silent = [
+            closing.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(3 * metrics.CONNECTIONS_MAX)
+        ]
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b"frazil_export_rounds_total" in answer.read()
+        assert silent[0].recv(1) == b"", "another has its place"
+        assert threading.active_count() - before < 2 * metrics.CONNECTIONS_MAX
 
 
 @pytest.mark.parametrize("text", ["", "http", "host:", "1:2:", "70000"])
