@@ -19,6 +19,9 @@ Key = TypeVar("Key", int, tuple[int, tuple[int, ...]])
 """What names a schema: its id, or its id and a message in it."""
 DIGITS_MAX = 38
 """Of Iceberg's decimal."""
+COLUMNS_MAX = 10_000
+"""To which a table grows, nested ones counted: whoever registers schemas could make its metadata
+longer than any catalog takes."""
 
 
 class IncompatibleColumnError(Exception):
@@ -64,12 +67,30 @@ def evolve(
     for key in sorted(wanted):
         try:
             grown = _with_fields(columns, wanted[key], may_grow=may_grow)
+            _check_count(columns, grown)
         except IncompatibleColumnError as error:
             refused[key] = str(error)
         else:
             columns = grown
     after = pa.schema([pa.field(name, kind) for name, kind in columns.items()])
     return Evolution(after, not after.equals(before), refused)
+
+
+def _check_count(before: Mapping[str, pa.DataType], after: Mapping[str, pa.DataType]) -> None:
+    """Raises IncompatibleColumnError when there are too many, and more than there were."""
+    if after == before:
+        return
+    count = sum(map(_count, after.values()))
+    if count > COLUMNS_MAX and count > sum(map(_count, before.values())):
+        raise IncompatibleColumnError(
+            f"the table would have {count} columns, nested ones counted, at most {COLUMNS_MAX}"
+        )
+
+
+def _count(kind: pa.DataType) -> int:
+    """A column and all that are nested in it."""
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return 1 + sum(map(_count, inner))
 
 
 def _with_fields(

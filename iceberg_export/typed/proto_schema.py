@@ -7,6 +7,7 @@ off), wrappers optional scalars, Struct, Value and ListValue their JSON text; ot
 are the messages they are. A message that contains itself is refused.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -106,7 +107,13 @@ def message_paths(schema: Schema) -> list[tuple[int, ...]]:
 
 
 def _file(schema: Schema) -> Any:
-    return parse_protobuf(schema.text, schema.references).descriptor
+    return _parsed(schema.text, tuple(schema.references.items()))
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, references: tuple[tuple[str, str], ...]) -> Any:
+    """Records may name messages that a file does not have, each another one: it is read once."""
+    return parse_protobuf(text, dict(references)).descriptor
 
 
 def _find(file: Any, indexes: tuple[int, ...]) -> Any:

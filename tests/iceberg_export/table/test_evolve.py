@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iceberg_export.table import evolve as evolution
 from iceberg_export.table.evolve import canonical_type, evolve, iceberg_type
 
 INT, LONG, TEXT = pa.int32(), pa.int64(), pa.large_string()
@@ -186,3 +187,21 @@ def test_the_columns_hold_the_table_and_every_schema_that_was_not_refused(table,
     assert again.refused.keys() == found.refused.keys()
     fixed = evolve(found.columns, wanted, may_grow=False)
     assert (fixed.changed, fixed.refused.keys()) == (False, found.refused.keys())
+
+
+def test_a_table_grows_to_a_bounded_number_of_columns_and_what_it_has_may_still_become_wider(
+    monkeypatch,
+):
+    monkeypatch.setattr(evolution, "COLUMNS_MAX", 4)
+    table = pa.schema([("a", pa.struct([("x", INT), ("y", INT)]))])
+    wanted = {
+        1: [pa.field("b", INT), pa.field("c", INT)],
+        2: [pa.field("b", INT)],
+        3: [pa.field("a", pa.struct([("z", INT)]))],
+        4: [pa.field("b", LONG)],
+    }
+    found = evolve(table, wanted, may_grow=True)
+    assert found.columns == pa.schema([*table, ("b", LONG)])
+    assert found.refused == dict.fromkeys(
+        (1, 3), "the table would have 5 columns, nested ones counted, at most 4"
+    )

@@ -10,10 +10,12 @@ from google.protobuf import message_factory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from iceberg_export.typed import proto_schema
 from iceberg_export.typed.decode_values import KnownMessages, decode
 from iceberg_export.typed.fields import PROTOBUF, Schema, SchemaError, fields_of
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.proto_schema import read_protobuf
+from protocol.schemas.protobuf import parse_protobuf
 from tests.iceberg_export.typed.helpers import column, decode_both
 
 ORDER = """
@@ -282,3 +284,18 @@ def test_an_entry_of_a_map_without_key_and_value_has_empty_ones():
         [],
     ]
     assert decoded.columns["kinds"].to_pylist() == [[], [(0, "NONE")]]
+
+
+def test_a_file_is_read_once_however_many_messages_records_name_that_it_does_not_have(monkeypatch):
+    read = []
+
+    def counted(text, references):
+        read.append(text)
+        return parse_protobuf(text, references)
+
+    monkeypatch.setattr(proto_schema, "parse_protobuf", counted)
+    schema = Schema(7, PROTOBUF, 'syntax = "proto3"; message Once { int32 a = 1; }')
+    values = [frame(7, b"", (3, number)) for number in range(200)]
+    decoded = decode(column(values), "protobuf", {7: schema}, target=fields_of(schema))
+    assert {one.code for one in decoded.bad_values} == {"SCHEMA_INVALID"}
+    assert len(read) == 1
