@@ -4,7 +4,8 @@ Every batch has the columns that Spark was told, in their order and of Spark's o
 column that one side does not have is null there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -70,8 +71,10 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
                 rows = limit_timestamps(rows, TimestampLimits(*decoding.timestamps))
             if piece.reasons:
                 yield _corrupt(rows)
+            elif decoding.typing is None:
+                yield rows
             else:
-                yield rows if decoding.typing is None else _decoded(decoding, rows)
+                yield from _decoded(decoding, decoding.typing, rows)
 
 
 def _undecodable(topic: str, what: str) -> PlanError:
@@ -83,36 +86,42 @@ def _undecodable(topic: str, what: str) -> PlanError:
     )
 
 
-def _decoded(decoding: Decoding, rows: pa.Table) -> pa.Table:
-    """Decodes rows as the exporter would write them; bad ones are left out, as
-    they will not be in the table, are kept as they are, or are an error."""
-    from iceberg_export.typed.schema_headers import GUID, guid_text
-    from iceberg_export.typed.typed_rows import decode_rows, first_reason, refuse_unknown
+def _decoded(decoding: Decoding, typing: Any, rows: pa.Table) -> Iterator[pa.Table]:
+    """Decodes rows as the exporter would write them, by `typing` (`RowTyping`); bad ones are left out,
+    as they will not be in the table, are kept as they are, or are an error."""
+    from iceberg_export.typed.typed_rows import RowDecoder, first_reason, refuse_unknown
 
-    typing = decoding.typing
-    decoded = decode_rows(typing, rows)
-    while decoded.unknown and decoding.topic and not decoding.fails:
-        # Nobody can be asked here: what the driver does not know is no record of the topic's.
-        typing = refuse_unknown(typing, decoded.unknown)
-        decoded = decode_rows(typing, rows)
-    for source, ids in decoded.unknown.items():
-        number, indexes = min(ids)
-        side = decoding.typing.value if source == names.VALUE else decoding.typing.key
-        if number in side.schemas:
-            raise PlanError(
-                f"message {list(indexes)} of schema {number} of {source} has fields that there are "
-                "no columns for yet; export the topic first, and read its table"
-            )
-        named = number if number < GUID else guid_text(number)
-        raise PlanError(
-            f"schema {named} of {source} is no version of the topic's subject; set "
-            "frazil.iceberg.value.subject (or key.subject) of the topic"
+    for some, decoded in RowDecoder(typing).parts(rows):
+        if decoded.unknown and decoding.topic and not decoding.fails:
+            # Nobody can be asked here: what the driver does not know is no record of the topic's.
+            yield from _decoded(decoding, refuse_unknown(typing, decoded.unknown), some)
+            continue
+        if decoded.unknown:
+            raise _unknown(decoding, decoded.unknown)
+        if decoded.bad.num_rows and decoding.fails:
+            raise _undecodable(decoding.topic, first_reason(decoded.bad))
+        if decoded.bad.num_rows and decoding.keeps:
+            yield _with_corrupt(decoded.rows, decoded.bad)
+        else:
+            yield decoded.rows
+
+
+def _unknown(decoding: Decoding, unknown: Mapping[str, set[Any]]) -> PlanError:
+    from iceberg_export.typed.schema_headers import GUID, guid_text
+
+    source, ids = next(iter(unknown.items()))
+    number, indexes = min(ids)
+    side = decoding.typing.value if source == names.VALUE else decoding.typing.key
+    if number in side.schemas:
+        return PlanError(
+            f"message {list(indexes)} of schema {number} of {source} has fields that there are "
+            "no columns for yet; export the topic first, and read its table"
         )
-    if decoded.bad.num_rows == 0:
-        return decoded.rows
-    if decoding.fails:
-        raise _undecodable(decoding.topic, first_reason(decoded.bad))
-    return _with_corrupt(decoded.rows, decoded.bad) if decoding.keeps else decoded.rows
+    named = number if number < GUID else guid_text(number)
+    return PlanError(
+        f"schema {named} of {source} is no version of the topic's subject; set "
+        "frazil.iceberg.value.subject (or key.subject) of the topic"
+    )
 
 
 def _with_corrupt(rows: pa.Table, bad: pa.Table) -> pa.Table:

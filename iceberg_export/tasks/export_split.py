@@ -38,8 +38,9 @@ from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     RUN_ID,
     DecodedRows,
+    RowDecoder,
     RowTyping,
-    decode_rows,
+    add_unknown,
     first_reason,
     split_keyless,
     unreadable_batches,
@@ -104,6 +105,7 @@ class _Rows:
 
     def __init__(self, setup: TaskSetup, name: str) -> None:
         self._setup = setup
+        self._decoder = RowDecoder(setup.typing)
         self._files = FileWriter(setup.target, name)
         self._shuffle = ShuffleWriter(setup.target, name) if setup.upsert else None
         bad = setup.bad
@@ -140,14 +142,13 @@ class _Rows:
                 self._put_aside(keyless)
         if rows.num_rows == 0:
             return
-        decoded = decode_rows(self._setup.typing, rows)
-        for source, ids in decoded.unknown.items():
-            self.unknown.setdefault(source, set()).update(ids)
-        if self.unknown:
-            return
-        self._put(decoded, rows)
-        if decoded.bad.num_rows:
-            self._put_aside(decoded.bad)
+        for some, decoded in self._decoder.parts(rows):
+            add_unknown(self.unknown, decoded.unknown)
+            if self.unknown:
+                continue
+            self._put(decoded, some)
+            if decoded.bad.num_rows:
+                self._put_aside(decoded.bad)
 
     def _put(self, decoded: DecodedRows, rows: pa.Table) -> None:
         """Writes the good ones of `rows`."""

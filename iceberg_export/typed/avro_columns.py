@@ -21,6 +21,7 @@ from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays
 from iceberg_export.typed.arrays import NULL
 from iceberg_export.typed.avro_schema import AvroType
+from iceberg_export.typed.cells import Cells
 
 Bools = npt.NDArray[np.bool_]
 
@@ -53,32 +54,32 @@ class _Cursor(NamedTuple):
 
 
 def avro_column(
-    shape: AvroType, data: Bytes, starts: Ints, lengths: Ints
+    shape: AvroType, data: Bytes, starts: Ints, lengths: Ints, cells: Cells
 ) -> tuple[pa.Array, Bools]:
-    """(the values, which rows are odd)."""
+    """(the values, which rows are odd). Raises TooManyCellsError."""
     cursor = _Cursor(data, starts.copy(), starts + lengths)
-    column = _read(shape, cursor, np.ones(len(starts), np.bool_))
+    column = _read(shape, cursor, np.ones(len(starts), np.bool_), cells)
     return column, cursor.places != cursor.ends
 
 
-def _read(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+def _read(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -> pa.Array:
     """The next value of this type of all active rows; null for the others."""
     match shape.kind:
         case "null":
             return pa.nulls(len(active))
         case "record":
-            read = [(one, _read(one, cursor, active)) for _, one in shape.fields]
+            read = [(one, _read(one, cursor, active, cells)) for _, one in shape.fields]
             children = [array for one, array in read if one.arrow != pa.null()]
             return arrays.struct_array(children, active, shape.arrow)
         case "union":
-            return _read_union(shape, cursor, active)
+            return _read_union(shape, cursor, active, cells)
         case "array" | "map":
-            return _read_repeated(shape, cursor, active)
+            return _read_repeated(shape, cursor, active, cells)
         case _:
             return _read_scalar(shape, cursor, active)
 
 
-def _read_union(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+def _read_union(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -> pa.Array:
     branches, _ = _numbers(cursor, active, 32, (0, len(shape.fields)))
     read = []
     is_null = ~active
@@ -87,13 +88,13 @@ def _read_union(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
         if branch.kind == "null":
             is_null |= chosen
         else:
-            read.append(_read(branch, cursor, chosen))
+            read.append(_read(branch, cursor, chosen, cells))
     if not read:
         return pa.nulls(len(active))
     return read[0] if len(read) == 1 else arrays.struct_array(read, ~is_null, shape.arrow)
 
 
-def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
+def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -> pa.Array:
     counts = np.where(active, 0, NULL)
     left = np.zeros(len(active), np.int64)
     rows = np.flatnonzero(active)
@@ -102,7 +103,9 @@ def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
     elements: list[pa.Array] = []
     inner = shape.fields[0][1]
     while True:
-        _blocks(cursor.data, cursor.places, cursor.ends, rows, left)
+        count = _blocks(cursor.data, cursor.places, cursor.ends, rows, left)
+        # All of a block at once, before a round of loops for each of its elements.
+        cells.take(int(count) * inner.nodes)
         rows = rows[(left[rows] > 0) & (cursor.places[rows] >= 0)]
         if not len(rows):
             break
@@ -114,7 +117,7 @@ def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools) -> pa.Array:
         if shape.kind == "map":
             # Where a record turns odd at a key, the map still needs one.
             keys.append(_read_scalar(_KEY, some, every).fill_null(""))
-        elements.append(_read(inner, some, every))
+        elements.append(_read(inner, some, every, cells))
         parents.append(rows)
         cursor.places[rows] = some.places
         left[rows] -= 1
@@ -281,8 +284,10 @@ def _pieces(cursor: Any, active: Bools, rules: Any, out: Any) -> None:
 
 
 @compiled
-def _blocks(data: Bytes, places: Ints, ends: Ints, rows: Ints, left: Ints) -> None:
-    """Where no element of a block is left, read the head of the next block; 0 ends the array."""
+def _blocks(data: Bytes, places: Ints, ends: Ints, rows: Ints, left: Ints) -> int:
+    """Where no element of a block is left, read the head of the next block; 0 ends the array.
+    Returns how many elements these blocks have."""
+    total = 0
     for row in rows:
         at = places[row]
         if at < 0 or left[row] > 0:
@@ -296,3 +301,5 @@ def _blocks(data: Bytes, places: Ints, ends: Ints, rows: Ints, left: Ints) -> No
             at = ODD
         places[row] = at
         left[row] = 0 if at < 0 else count
+        total += left[row]
+    return total

@@ -16,6 +16,7 @@ from iceberg_export.records.decode import Bytes, Ints
 from iceberg_export.typed import json_columns, proto_columns
 from iceberg_export.typed.avro_columns import avro_column
 from iceberg_export.typed.avro_schema import AvroType
+from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.fields import Shape, shape_is_record
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.reference import UndecodableError, decoder_of
@@ -50,20 +51,20 @@ Fast = tuple[list[pa.Array], npt.NDArray[np.bool_]]
 """(columns, which rows are odd and left to the reference)."""
 
 
-def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
-    """The fastest way that gives what `by_reference` gives."""
+def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads, cells: Cells) -> Rows:
+    """The fastest way that gives what `by_reference` gives. Raises TooManyCellsError."""
     try:
-        found = _fast(shape, payloads)
+        found = _fast(shape, payloads, cells)
     except OF_VALUES:
         found = None
     if found is None:
-        return by_reference(shape, fields, payloads)
+        return by_reference(shape, fields, payloads, cells)
     columns, odd = found
     if not bool(odd.any()):
         return Rows(columns, {})
     places = np.flatnonzero(odd)
     some = Payloads(payloads.data, payloads.starts[places], payloads.lengths[places])
-    others = by_reference(shape, fields, some)
+    others = by_reference(shape, fields, some, cells)
     bad = {int(places[row]): message for row, message in others.bad.items()}
     if len(bad) < len(places):
         # Where each row is in the columns with the reference's rows behind them.
@@ -75,14 +76,15 @@ def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows
     return Rows(columns, bad)
 
 
-def _fast(shape: Shape, payloads: Payloads) -> Fast | None:
+def _fast(shape: Shape, payloads: Payloads, cells: Cells) -> Fast | None:
     if isinstance(shape, AvroType):
-        column, odd = avro_column(shape, *payloads)
+        column, odd = avro_column(shape, *payloads, cells)
         return as_columns(shape, column), odd
     if isinstance(shape, JsonType):
-        return json_columns.json_columns(shape, *payloads) if json_columns.is_fast(shape) else None
+        fast = json_columns.is_fast(shape)
+        return json_columns.json_columns(shape, *payloads, cells) if fast else None
     fast = proto_columns.is_fast(shape.type)
-    return proto_columns.proto_columns(shape.type, *payloads) if fast else None
+    return proto_columns.proto_columns(shape.type, *payloads, cells) if fast else None
 
 
 def as_columns(shape: Shape, column: pa.Array) -> list[pa.Array]:
@@ -92,15 +94,15 @@ def as_columns(shape: Shape, column: pa.Array) -> list[pa.Array]:
     return [] if shape_is_record(shape) else [column]
 
 
-def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads) -> Rows:
-    """Record by record, as `reference` says."""
+def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads, cells: Cells) -> Rows:
+    """Record by record, as `reference` says. Raises TooManyCellsError."""
     decode = decoder_of(shape)
     rows: list[dict[str, object] | None] = []
     bad: dict[int, str] = {}
     places = zip(payloads.starts.tolist(), payloads.lengths.tolist(), strict=True)
     for row, (start, length) in enumerate(places):
         try:
-            rows.append(decode(payloads.data[start : start + length].tobytes()))
+            rows.append(decode(payloads.data[start : start + length].tobytes(), cells))
         except UndecodableError as error:
             bad[row] = str(error)
             rows.append(None)

@@ -13,7 +13,8 @@ silently. Fast decoders take whole columns; what they cannot tell, they leave to
 by record, so that both give the same.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,9 @@ import pyarrow as pa
 from iceberg_export.records.decode import Ints
 from iceberg_export.typed import types
 from iceberg_export.typed.arrays import conform, text_array, utf8_rows
+from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.columns import Payloads, Rows, by_reference, decode_payloads
-from iceberg_export.typed.fields import STRING_FIELDS, fields_of, shape_of
+from iceberg_export.typed.fields import STRING_FIELDS, Shape, fields_of, shape_of
 from iceberg_export.typed.framing import (
     FIRST_MESSAGE,
     NULL_VALUE,
@@ -84,6 +86,8 @@ class KnownMessages(NamedTuple):
     refused: Mapping[Message, tuple[str, str]] = {}
     """Code and sentence why values are bad; of a first message also for all of an id that is
     not given."""
+    others: tuple[str, str] | None = None
+    """The same for all ids that are neither given nor refused; None: they are unknown."""
 
 
 class Decoded(NamedTuple):
@@ -115,16 +119,19 @@ def decode(
     known: KnownMessages | None = None,
     target: pa.Schema,
     reference: bool = False,
+    cells: Cells | None = None,
 ) -> Decoded:
     """Values (a large binary array) of mode string, json, avro or protobuf.
 
-    `reference`: record by record throughout.
+    `reference`: record by record throughout. Raises TooManyCellsError when lists and maps hold more
+    than `cells`.
     """
     if mode == STRING:
         return _decode_strings(values, target)
     selection = selection or SchemaSelection()
     frames, named = _rows_by_schema(values, mode, selection)
     bad_values: list[BadValue] = []
+    cells = cells or Cells()
     known = known or KnownMessages()
     groups, unknown = _groups(frames, named, (mode, schemas, selection.default, known), bad_values)
     pieces: list[tuple[Ints, pa.Table]] = []
@@ -137,7 +144,8 @@ def decode(
             if code == INCOMPATIBLE and not is_first and message not in known.messages:
                 unknown.add(message)
             continue
-        pieces.append(_decode_group(frames, group, target, bad_values, reference=reference))
+        read = by_reference if reference else decode_payloads
+        pieces.append(_decode_group(frames, group, target, bad_values, partial(read, cells=cells)))
     columns = _assemble(pieces, len(values), target)
     return Decoded(columns, sorted(bad_values), frames.schema_ids, frozenset(unknown))
 
@@ -182,9 +190,19 @@ def _rows_by_schema(
     if selection.schema_headers is not None:
         named += _rows_by_header(frames, values, selection, indexes=mode == "protobuf")
         by_frame &= selection.schema_headers.codes < 0
-    for number in np.unique(frames.schema_ids[by_frame]).tolist():
-        named.append(_SchemaRows(number, np.flatnonzero(by_frame & (frames.schema_ids == number))))
+    named += _rows_by_number(frames.schema_ids, by_frame)
     return frames, named
+
+
+def _rows_by_number(
+    numbers: Ints | npt.NDArray[np.int32], which: npt.NDArray[np.bool_]
+) -> Iterator[_SchemaRows]:
+    """Sorted once: a producer may give each record a number of its own."""
+    rows = np.flatnonzero(which)
+    rows = rows[np.argsort(numbers[rows], kind="stable")]
+    found, firsts = np.unique(numbers[rows], return_index=True)
+    for number, some in zip(found.tolist(), np.split(rows, firsts[1:]), strict=False):
+        yield _SchemaRows(number, some)
 
 
 def _rows_by_header(
@@ -196,8 +214,7 @@ def _rows_by_header(
     here = codes >= 0
     _, starts, lengths = column_bytes(values)
     frames.starts[here], frames.lengths[here] = starts[here], lengths[here]
-    for code in np.unique(codes[here]).tolist():
-        rows = np.flatnonzero(codes == code)
+    for code, rows, _ in _rows_by_number(codes, here):
         head = parse_schema_header(selection.schema_headers.contents[code], indexes=indexes)
         number = NO_SCHEMA if head is None else selection.guids.get(head.number, head.number)
         frames.schema_ids[rows] = number if 0 <= number < GUID else UNFRAMED
@@ -226,12 +243,11 @@ def _groups(
             reason = "the record's header for the schema names none"
             bad_values += _bad_values(frames, rows, NOT_FRAMED, reason)
         elif number not in schemas:
-            if first not in known.refused:
+            refusal = known.refused.get(first, known.others)
+            if refusal is None:
                 unknown.add(first)
-            reason = f"the schema registry has no schema {number}"
-            bad_values += _bad_values(
-                frames, rows, *known.refused.get(first, (SCHEMA_UNKNOWN, reason))
-            )
+                refusal = SCHEMA_UNKNOWN, f"the schema registry has no schema {number}"
+            bad_values += _bad_values(frames, rows, *refusal)
         else:
             for group in _by_message(frames, one, schemas[number], mode):
                 if refusal := known.refused.get((number, group.indexes)):
@@ -265,8 +281,7 @@ def _decode_group(
     group: _Group,
     target: pa.Schema,
     bad_values: list[BadValue],
-    *,
-    reference: bool,
+    read: Callable[[Shape, pa.Schema, Payloads], Rows],
 ) -> tuple[Ints, pa.Table]:
     """(rows that are good, their columns)."""
     schema, rows = group.schema, group.rows
@@ -274,7 +289,7 @@ def _decode_group(
     shape = shape_of(schema, group.indexes)
     payloads = Payloads(frames.data, frames.starts[rows], frames.lengths[rows])
     fields = fields_of(schema, group.indexes)
-    found: Rows = (by_reference if reference else decode_payloads)(shape, fields, payloads)
+    found = read(shape, fields, payloads)
     for row, message in found.bad.items():
         bad_values.append(BadValue(int(rows[row]), UNDECODABLE, message, int(ids[rows[row]])))
     if found.bad:

@@ -17,6 +17,7 @@ import pyarrow.json as arrow_json
 from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays, types
 from iceberg_export.typed.arrays import Bools
+from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.json_schema import JsonType
 
 ROWS_FEW = 16
@@ -27,7 +28,7 @@ LINES_BYTES_MAX = 1 << 30
 
 _DEPTH_MAX = 100
 _QUOTE, _BACKSLASH, _SPACE, _LINE_FEED = ord('"'), ord("\\"), ord(" "), ord("\n")
-_OPEN, _CLOSE = ord("{"), ord("}")
+_OPEN, _CLOSE, _LIST, _NULL = ord("{"), ord("}"), ord("["), ord("n")
 
 
 def _table_of(kinds: tuple[tuple[bytes, int], ...]) -> Bytes:
@@ -60,13 +61,15 @@ def is_fast(shape: JsonType) -> bool:
 
 
 def json_columns(
-    shape: JsonType, data: Bytes, starts: Ints, lengths: Ints
+    shape: JsonType, data: Bytes, starts: Ints, lengths: Ints, cells: Cells
 ) -> tuple[list[pa.Array], Bools]:
-    """(columns, which rows are odd)."""
+    """(columns, which rows are odd). Raises TooManyCellsError."""
     odd = np.zeros(len(starts), np.bool_)
     lines = np.empty(int(lengths.sum()) + 3 * len(starts), np.uint8)
     ends = np.zeros(len(starts) + 1, np.int64)
-    _write_lines(data, (starts, lengths), lines, (ends[1:], odd))
+    listed = _write_lines(data, (starts, lengths), lines, (ends[1:], odd))
+    # Other elements take more bytes than cells.
+    cells.take(int(listed) * _nodes_listed(shape))
     pieces: list[list[pa.Array]] = []
     spans = [(0, len(starts))] if len(starts) else []
     while spans:
@@ -108,6 +111,12 @@ def _parse(shape: JsonType, lines: pa.Buffer, count: int) -> list[pa.Array] | No
             return None
         columns.append(found)
     return columns
+
+
+def _nodes_listed(shape: JsonType) -> int:
+    """Types that an element of some list is made of, at most."""
+    inside = [_nodes_listed(inner) for _, inner in shape.fields]
+    return max([*inside, shape.fields[0][1].nodes if shape.kind == "array" else 0], default=0)
 
 
 def _wanted(shape: JsonType) -> pa.DataType:
@@ -164,16 +173,21 @@ def _moments(texts: pa.Array, shape: JsonType) -> pa.Array | None:
 
 
 @compiled
-def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> None:
-    """Each value as a line, `{}` for those that are no object on their own."""
+def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> int:
+    """Each value as a line, `{}` for those that are no object on their own. Returns how many objects
+    and nulls are elements of lists."""
     starts, lengths = values
     ends, odd = out
     place = 0
+    listed = 0
+    above = np.zeros(_DEPTH_MAX + 2, np.uint8)
     for row in range(len(starts)):
         at = starts[row]
         end = at + lengths[row]
-        if _copy_object(data, at, end, (lines, place)) and arrays.is_utf8(data, at, end):
+        objects = _copy_object(data, at, end, (lines, place), above)
+        if objects >= 0 and arrays.is_utf8(data, at, end):
             place += end - at
+            listed += objects
         else:
             odd[row] = True
             lines[place] = _OPEN
@@ -182,12 +196,15 @@ def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> None:
         lines[place] = _LINE_FEED
         place += 1
         ends[row] = place
+    return listed
 
 
 @compiled
-def _copy_object(data: Bytes, at: int, end: int, out: Any) -> bool:
-    """Copy what is one object by its brackets, line breaks between its tokens as spaces."""
+def _copy_object(data: Bytes, at: int, end: int, out: Any, above: Bytes) -> int:
+    """Copy what is one object by its brackets, line breaks between its tokens as spaces. Returns how
+    many objects and nulls in it are elements of lists; -1: it is none. `above`: for open brackets."""
     lines, place = out
+    listed = 0
     depth = 0
     is_closed = False
     in_string = False
@@ -197,7 +214,7 @@ def _copy_object(data: Bytes, at: int, end: int, out: Any) -> bool:
         lines[place] = byte
         if in_string:
             if byte < _SPACE:
-                return False
+                return -1
             if is_escaped:
                 is_escaped = False
             elif byte == _BACKSLASH:
@@ -206,20 +223,23 @@ def _copy_object(data: Bytes, at: int, end: int, out: Any) -> bool:
                 in_string = byte != _QUOTE
         else:
             kind = _KINDS[byte]
+            if byte in (_OPEN, _NULL) and depth > 0 and above[depth] == _LIST:
+                listed += 1
             if kind == _BLANK:
                 lines[place] = _SPACE
             elif kind == _REFUSED or is_closed or (depth == 0 and byte != _OPEN):
-                return False
+                return -1
             elif kind == _OPENS:
                 depth += 1
+                above[depth] = byte
             elif kind == _CLOSES:
                 depth -= 1
                 is_closed = depth == 0
             in_string = byte == _QUOTE
             if depth > _DEPTH_MAX:
-                return False
+                return -1
         place += 1
-    return is_closed and not in_string
+    return listed if is_closed and not in_string else -1
 
 
 @compiled

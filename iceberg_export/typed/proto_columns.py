@@ -17,6 +17,7 @@ import pyarrow as pa
 from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays
 from iceberg_export.typed.arrays import NULL, Bools
+from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.proto_schema import ProtoField, ProtoType
 from iceberg_export.typed.reference import SECONDS_MAX, SECONDS_MIN
 
@@ -50,6 +51,7 @@ class _Messages(NamedTuple):
     rows: Ints
     odd: Bools
     """Of records."""
+    cells: Cells
 
     def mark(self, which: Bools) -> None:
         self.odd[self.rows[which]] = True
@@ -68,11 +70,11 @@ def is_fast(shape: ProtoType) -> bool:
 
 
 def proto_columns(
-    shape: ProtoType, data: Bytes, starts: Ints, lengths: Ints
+    shape: ProtoType, data: Bytes, starts: Ints, lengths: Ints, cells: Cells
 ) -> tuple[list[pa.Array], Bools]:
-    """(columns of the message, which rows are odd)."""
+    """(columns of the message, which rows are odd). Raises TooManyCellsError."""
     odd = np.zeros(len(starts), np.bool_)
-    messages = _Messages(data, starts, starts + lengths, np.arange(len(starts)), odd)
+    messages = _Messages(data, starts, starts + lengths, np.arange(len(starts)), odd, cells)
     return _fields(shape, messages), odd
 
 
@@ -107,6 +109,8 @@ def _fields(shape: ProtoType, messages: _Messages, *, in_map: bool = False) -> l
     _scan(spans, table, (single, counts, bad))
     counts[:, bad] = 0
     messages.mark(bad)
+    for one, elements_of in zip(repeated, counts, strict=False):
+        messages.cells.take(int(elements_of.sum()) * one.type.nodes)
     totals = np.cumsum(counts, axis=None)
     places = (totals - counts.ravel()).reshape(counts.shape)
     elements = (np.zeros(int(totals[-1]) if count else 0, np.int64),) * 2
@@ -139,7 +143,7 @@ def _single(field: ProtoField, messages: _Messages, noted: _Noted, *, in_map: bo
     if field.type.kind in _MESSAGES:
         starts = np.where(absent, 0 if in_map else NULL, values)
         lengths = np.where(absent, 0, lengths)
-        inner = _Messages(messages.data, starts, starts + lengths, messages.rows, messages.odd)
+        inner = messages._replace(starts=starts, ends=starts + lengths)
         return _message(field.type, inner)
     if not field.has_presence or in_map:
         lengths = np.where(absent, 0, lengths)
@@ -149,7 +153,7 @@ def _single(field: ProtoField, messages: _Messages, noted: _Noted, *, in_map: bo
 def _repeated(field: ProtoField, messages: _Messages, counts: Ints, noted: _Noted) -> pa.Array:
     values, lengths = noted
     rows = np.repeat(messages.rows, counts)
-    inner = _Messages(messages.data, values, values + lengths, rows, messages.odd)
+    inner = messages._replace(starts=values, ends=values + lengths, rows=rows)
     if field.type.kind == "map":
         keys, items = _fields(field.type, inner, in_map=True)
         return arrays.map_array(counts, keys, items, field.type.arrow)

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from iceberg_export.typed.avro_schema import AvroType
+from iceberg_export.typed.cells import CELLS_MAX, Cells
 from iceberg_export.typed.fields import Shape, shape_is_record
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.proto_schema import ProtoField, ProtoMessage, ProtoType
@@ -38,24 +39,24 @@ class UndecodableError(ValueError):
     """The payload is not what its schema says. The message is one sentence."""
 
 
-Decoder = Callable[[bytes], dict[str, Any]]
+Decoder = Callable[[bytes, Cells], dict[str, Any]]
 
 
 def decoder_of(shape: Shape) -> Decoder:
-    """Payload to columns by name. The decoder raises UndecodableError."""
+    """Payload to columns by name. The decoder raises UndecodableError, and TooManyCellsError."""
     if isinstance(shape, ProtoMessage):
         return _proto_decoder(shape)
     is_record = shape_is_record(shape)
-    read: Callable[[bytes], Any]
+    read: Callable[[bytes, Cells], Any]
     if isinstance(shape, AvroType):
         avro, schema = shape, _plain_schema(shape)
-        read = lambda payload: _read_avro(avro, schema, payload)  # noqa: E731
+        read = lambda payload, cells: _read_avro(avro, schema, payload, cells)  # noqa: E731
     else:
         json_type = shape
-        read = lambda payload: _read_json(json_type, payload)  # noqa: E731
+        read = lambda payload, cells: _read_json(json_type, payload, cells)  # noqa: E731
 
-    def decode(payload: bytes) -> dict[str, Any]:
-        value = read(payload)
+    def decode(payload: bytes, cells: Cells) -> dict[str, Any]:
+        value = read(payload, cells)
         if not is_record:
             return {VALUE: value}
         # An optional record that is null has no columns; one without fields is only there.
@@ -91,8 +92,31 @@ class _Decoder(BinaryDecoder):
     index = 0
     """The branch of a union that was read last."""
 
+    def __init__(self, payload: _Payload, cells: Cells) -> None:
+        super().__init__(payload)  # type: ignore[no-untyped-call]
+        self._cells = cells
+
+    @override
+    def read_float(self) -> float:
+        self._cells.take(1)
+        number: float = super().read_float()  # type: ignore[no-untyped-call]
+        return number
+
+    @override
+    def read_double(self) -> float:
+        self._cells.take(1)
+        number: float = super().read_double()  # type: ignore[no-untyped-call]
+        return number
+
+    @override
+    def read_fixed(self, size: int) -> bytes:
+        self._cells.take(1)
+        data: bytes = self.fo.read(size)
+        return data
+
     @override
     def read_boolean(self) -> bool:
+        self._cells.take(1)
         byte: int = self.fo.read(1)[0]
         if byte > 1:
             raise UndecodableError(f"{byte} is no boolean")
@@ -107,6 +131,7 @@ class _Decoder(BinaryDecoder):
         return self._number(32)
 
     def _number(self, bits: int) -> int:
+        self._cells.take(1)
         # Seen beforehand: a number of a million bytes would take minutes.
         head = self.fo.data[self.fo.at : self.fo.at + 10]
         if len(head) == 10 and min(head) >= 0x80:
@@ -128,16 +153,16 @@ class _Decoder(BinaryDecoder):
         return self.index
 
 
-def _read_avro(shape: AvroType, schema: Any, payload: bytes) -> Any:
+def _read_avro(shape: AvroType, schema: Any, payload: bytes, cells: Cells) -> Any:
     data = _Payload(payload)
-    decoder = _Decoder(data)  # type: ignore[no-untyped-call]
+    decoder = _Decoder(data, cells)
     try:
         value = read_data(decoder, schema, None)  # type: ignore[no-untyped-call]
     except IndexError as error:
         raise UndecodableError(f"a union has no branch {decoder.index}") from error
     if data.at != len(payload):
         raise UndecodableError(f"{len(payload) - data.at} bytes are left over")
-    return _avro(shape, value)
+    return _avro(shape, value, cells)
 
 
 def _plain_schema(shape: AvroType) -> Any:
@@ -172,21 +197,23 @@ def _plain_record(fields: tuple[tuple[str, AvroType], ...]) -> Any:
     }
 
 
-def _avro(shape: AvroType, value: Any) -> Any:
+def _avro(shape: AvroType, value: Any, cells: Cells) -> Any:
     match shape.kind:
         case "record":
             columns = [(name, one) for name, one in shape.fields if one.arrow != pa.null()]
-            return {name: _avro(one, value[name]) for name, one in columns} or True
+            return {name: _avro(one, value[name], cells) for name, one in columns} or True
         case "union":
             ((name, of_branch),) = value.items()
             branch = dict(shape.fields)[name]
-            found = _avro(branch, of_branch)
+            found = _avro(branch, of_branch, cells)
             return found if shape.branch is not None or branch.kind == "null" else {name: found}
         case "array":
-            return [_avro(shape.fields[0][1], one) for one in value]
+            cells.take(len(value) * shape.fields[0][1].nodes)
+            return [_avro(shape.fields[0][1], one, cells) for one in value]
         case "map":
             ((what, inner),) = shape.fields
-            return sorted({one["key"]: _avro(inner, one[what]) for one in value}.items())
+            cells.take(len(value) * inner.nodes)
+            return sorted({one["key"]: _avro(inner, one[what], cells) for one in value}.items())
         case "int" | "long":
             return _instant(shape.logical, value)
         case "enum":
@@ -239,7 +266,19 @@ def _refuse_constant(name: str) -> Any:
     raise UndecodableError(f"{name} is not JSON")
 
 
-def _read_json(shape: JsonType, payload: bytes) -> Any:
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def _check_json_size(payload: bytes, cells: Cells) -> None:
+    """A value of Python's takes twenty times its three bytes. Raises TooManyCellsError."""
+    marks = (b",", b"[", b"{")
+    if sum(map(payload.count, marks)) > CELLS_MAX:
+        payload = _STRING.sub(b"", payload)
+    cells.take(sum(map(payload.count, marks)))
+
+
+def _read_json(shape: JsonType, payload: bytes, cells: Cells) -> Any:
+    _check_json_size(payload, cells)
     try:
         value = json.loads(_text(payload), parse_constant=_refuse_constant)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -249,22 +288,26 @@ def _read_json(shape: JsonType, payload: bytes) -> Any:
     except ValueError as error:
         # Python refuses to read numbers of thousands of digits.
         raise UndecodableError(f"the value is not JSON that can be read: {error}") from error
-    return _json(shape, value, VALUE)
+    return _json(shape, value, VALUE, cells)
 
 
-def _json(shape: JsonType, value: Any, path: str) -> Any:
+def _json(shape: JsonType, value: Any, path: str, cells: Cells) -> Any:
     if value is None:
         return None
     match shape.kind:
         case "json":
             return _dump(value)
         case "object" if isinstance(value, dict):
-            return {name: _json(one, value.get(name), name) for name, one in shape.fields}
+            return {name: _json(one, value.get(name), name, cells) for name, one in shape.fields}
         case "map" if isinstance(value, dict):
             inner = shape.fields[0][1]
-            return sorted((_clean(key), _json(inner, one, path)) for key, one in value.items())
+            cells.take(len(value) * inner.nodes)
+            return sorted(
+                (_clean(key), _json(inner, one, path, cells)) for key, one in value.items()
+            )
         case "array" if isinstance(value, list):
-            return [_json(shape.fields[0][1], one, path) for one in value]
+            cells.take(len(value) * shape.fields[0][1].nodes)
+            return [_json(shape.fields[0][1], one, path, cells) for one in value]
         case "boolean" if isinstance(value, bool):
             return value
         case "integer" | "number" if isinstance(value, int | float) and not isinstance(value, bool):
@@ -349,41 +392,46 @@ def _days(year: int, month: int, day: int) -> int | None:
 def _proto_decoder(shape: ProtoMessage) -> Decoder:
     message_class = message_factory.GetMessageClass(shape.descriptor)
 
-    def decode(payload: bytes) -> dict[str, Any]:
+    def decode(payload: bytes, cells: Cells) -> dict[str, Any]:
         try:
             message = message_class.FromString(payload)
         except DecodeError as error:
             raise UndecodableError("the value is no such Protobuf message") from error
         if not message.IsInitialized():
             raise UndecodableError("the Protobuf message lacks a required field")
-        return {field.name: _proto_field(field, message) for field in shape.type.fields}
+        return {field.name: _proto_field(field, message, cells) for field in shape.type.fields}
 
     return decode
 
 
-def _proto_field(field: ProtoField, message: Any) -> Any:
+def _proto_field(field: ProtoField, message: Any, cells: Cells) -> Any:
     value = getattr(message, field.name)
+    if field.is_list or field.type.kind == "map":
+        cells.take(len(value) * field.type.nodes)
     if field.type.kind == "map":
         inner = field.type.fields[1].type
         key_type = field.type.fields[0].type
-        return [(_proto(key_type, key), _proto(inner, value[key])) for key in sorted(value)]
+        return [
+            (_proto(key_type, key, cells), _proto(inner, value[key], cells))
+            for key in sorted(value)
+        ]
     if field.is_list:
-        return [_proto(field.type, one) for one in value]
+        return [_proto(field.type, one, cells) for one in value]
     if field.has_presence and not message.HasField(field.name):
         return None
-    return _proto(field.type, value)
+    return _proto(field.type, value, cells)
 
 
-def _proto(shape: ProtoType, value: Any) -> Any:
+def _proto(shape: ProtoType, value: Any, cells: Cells) -> Any:
     match shape.kind:
         case "message":
-            return {field.name: _proto_field(field, value) for field in shape.fields} or True
+            return {field.name: _proto_field(field, value, cells) for field in shape.fields} or True
         case "timestamp":
             if not SECONDS_MIN <= value.seconds <= SECONDS_MAX or not 0 <= value.nanos < 10**9:
                 raise UndecodableError("a Timestamp lies outside the years 1 to 9999")
             return value.seconds * 1_000_000 + value.nanos // 1000
         case "wrapper":
-            return _proto(shape.fields[0].type, value.value)
+            return _proto(shape.fields[0].type, value.value, cells)
         case "string":
             # Strings of proto2 may be any bytes to the runtime, which then hands out those.
             return value if isinstance(value, str) else _text(value)

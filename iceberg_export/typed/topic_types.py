@@ -36,8 +36,16 @@ from iceberg_export.typed.types import Schema
 from protocol.schemas import SchemaError
 
 GROW_ATTEMPTS_MAX = 10
+STRANGERS_MAX = 1000
+"""Schemas that records name and the registry does not have: after so many it is asked for no more in
+this run. Else a producer could keep an export asking for ever."""
 _NONE = 0
 """The id that no schema has: whoever meets a record asks for it, and then there is an error."""
+_NOT_ASKED = Refusal(
+    SCHEMA_UNKNOWN,
+    f"records name over {STRANGERS_MAX} schemas that the registry does not have, so it was not asked"
+    " for this one",
+)
 _ALWAYS: Message = (-1, ())
 """In the place of a message: columns that the mode has without any schema."""
 
@@ -130,6 +138,8 @@ class TopicTypes:
         for side in self._sides:
             for message in sorted(unknown.get(side.source, ())):
                 number, _ = message
+                if number not in side.schemas and _asks_no_more(side):
+                    continue
                 if number < GUID:
                     found = side.schemas.get(number) or self._registry.by_id(number)
                     _add_schema(side, message, found)
@@ -241,6 +251,11 @@ def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> N
         side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
 
 
+def _asks_no_more(side: _SideSchemas) -> bool:
+    strangers = (1 for one in side.refused.values() if one.code == SCHEMA_UNKNOWN)
+    return sum(strangers) >= STRANGERS_MAX
+
+
 def _add_exported_messages(side: _SideSchemas, columns: pa.Schema) -> None:
     """Adds the messages whose columns the table has: a query decodes no others."""
     if side.mode != "protobuf":
@@ -276,6 +291,7 @@ def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str
         schemas=dict(known.schemas),
         messages=frozenset(messages),
         refused=refused,
+        others=_NOT_ASKED if _asks_no_more(known) else None,
         default=newest[-1] if newest and known.mode == "json" and not known.latest else None,
         pinned=[_NONE, *known.newest][-1] if known.latest and known.has_schemas else None,
         guids=dict(known.guids),

@@ -11,7 +11,8 @@ or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text 
 own name in both. Pure.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from iceberg_export import names
 from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
+from iceberg_export.typed.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,
+    UNDECODABLE,
     BadValue,
     Decoded,
     KnownMessages,
@@ -52,6 +55,8 @@ DEAD_ROW_SCHEMA = pa.schema(
 NO_KEY = "NO_KEY"
 NO_PARTITION = "NO_PARTITION"
 BAD_BATCH = "BAD_BATCH"
+UNKNOWN_MAX = 1000
+"""Messages that a task asks about at a time. A producer may name a schema of its own in each record."""
 _OURS = "kafka_"
 _MESSAGE_CHARS_MAX = 1000
 
@@ -74,6 +79,8 @@ class Side(NamedTuple):
     messages: frozenset[Message] = frozenset()
     """Whose fields are in `target`."""
     refused: Mapping[Message, Refusal] = {}
+    others: Refusal | None = None
+    """Of records whose schemas are neither given nor refused; None: the registry is to be asked."""
     default: int | None = None
     """Schema id of what has no frame, in json."""
     pinned: int | None = None
@@ -169,6 +176,14 @@ def first_reason(bad: pa.Table) -> str:
     )
 
 
+def add_unknown(known: dict[str, set[Message]], found: Mapping[str, set[Message]]) -> None:
+    """Adds messages whose schemas are unknown, by `Side.source`: the lowest ids, which registries
+    give out first."""
+    for source, messages in found.items():
+        every = known.get(source, set()) | messages
+        known[source] = set(heapq.nsmallest(UNKNOWN_MAX, every))
+
+
 def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
     """Returns the same, but records of unknown schemas are bad ones."""
 
@@ -182,8 +197,40 @@ def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> Ro
     return typing._replace(key=side(typing.key), value=side(typing.value))
 
 
-def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> DecodedRows:
+class RowDecoder:
     """Decodes the keys and values of rows of `ROW_SCHEMA`; `reference`: record by record."""
+
+    def __init__(self, typing: RowTyping, *, reference: bool = False) -> None:
+        self._typing = typing
+        self._reference = reference
+        self._rows_max = rows_max([*typing.key.target, *typing.value.target])
+
+    def parts(self, rows: pa.Table) -> Iterator[tuple[pa.Table, DecodedRows]]:
+        """Yields rows with what they are decoded, as many together as memory is bounded for. A record
+        that alone is beyond that is a bad one."""
+        todo = [rows.slice(at, self._rows_max) for at in range(0, rows.num_rows, self._rows_max)]
+        todo.reverse()
+        while todo:
+            some = todo.pop()
+            half = some.num_rows // 2
+            try:
+                decoded = decode_rows(self._typing, some, reference=self._reference)
+            except TooManyCellsError:
+                if half:
+                    todo += [some.slice(half), some.slice(0, half)]
+                    continue
+                decoded = self._refused(some)
+            yield some, decoded
+
+    def _refused(self, row: pa.Table) -> DecodedRows:
+        message = f"the record holds over {CELLS_MAX} values in lists and maps"
+        bad = _dead_letter_rows(row, {0: BadValue(0, UNDECODABLE, message, -1)})
+        return DecodedRows(decode_rows(self._typing, row.slice(1)).rows, bad, {})
+
+
+def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -> DecodedRows:
+    """Decodes rows together. Raises TooManyCellsError."""
+    cells = Cells()
     columns: dict[str, pa.Array] = {}
     bad_values: dict[int, BadValue] = {}
     unknown: dict[str, set[Message]] = {}
@@ -192,7 +239,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
         if side.mode == "raw":
             columns[side.source] = values
             continue
-        decoded = _decoded(side, values, rows.column(names.HEADERS), reference=reference)
+        decoded = _decoded(side, values, rows.column(names.HEADERS), cells, reference=reference)
         if decoded.unknown:
             unknown[side.source] = set(decoded.unknown)
             continue
@@ -238,7 +285,9 @@ def _single_array(column: pa.ChunkedArray) -> pa.Array:
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, reference: bool) -> Decoded:
+def _decoded(
+    side: Side, values: pa.Array, headers: pa.ChunkedArray, cells: Cells, *, reference: bool
+) -> Decoded:
     selection = SchemaSelection(pinned=side.pinned)
     if side.has_schemas and side.pinned is None:
         selection = SchemaSelection(
@@ -251,9 +300,10 @@ def _decoded(side: Side, values: pa.Array, headers: pa.ChunkedArray, *, referenc
         side.mode,
         side.schemas,
         selection=selection,
-        known=KnownMessages(side.messages, side.refused),
+        known=KnownMessages(side.messages, side.refused, side.others),
         target=side.target,
         reference=reference,
+        cells=cells,
     )
 
 

@@ -53,8 +53,9 @@ from iceberg_export.table.catalog import find_table
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
+    RowDecoder,
     RowTyping,
-    decode_rows,
+    add_unknown,
     first_reason,
     typed_columns,
     unreadable_batches,
@@ -153,6 +154,7 @@ class _Log:
 
     def __init__(self, task: ChunkTask) -> None:
         self._task = task
+        self._decoder = RowDecoder(task.typing, reference=task.reference)
         self._sums: dict[Block, Sums] = {}
         self._dead: dict[Block, Sums] = {}
         self._bad = 0
@@ -176,14 +178,13 @@ class _Log:
         if task.typing.is_raw:
             add_sums(self._sums, sum_rows(_compared_columns(rows, task.columns)))
             return
-        decoded = decode_rows(task.typing, rows, reference=task.reference)
-        for source, ids in decoded.unknown.items():
-            self._unknown.setdefault(source, set()).update(ids)
-        if self._unknown:
-            return
-        if decoded.bad.num_rows:
-            self._add_bad(decoded.bad)
-        add_sums(self._sums, sum_rows(_compared_columns(decoded.rows, task.columns)))
+        for _, decoded in self._decoder.parts(rows):
+            add_unknown(self._unknown, decoded.unknown)
+            if self._unknown:
+                continue
+            if decoded.bad.num_rows:
+                self._add_bad(decoded.bad)
+            add_sums(self._sums, sum_rows(_compared_columns(decoded.rows, task.columns)))
 
     def _add_bad(self, bad: pa.Table) -> None:
         self._bad += bad.num_rows

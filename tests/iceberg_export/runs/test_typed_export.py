@@ -11,6 +11,7 @@ from iceberg_export.dead_letters.dead_letter_table import decode_pending
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.steps import Step
 from iceberg_export.tasks.export_split import BadRecordError
+from iceberg_export.typed import topic_types, typed_rows
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
 from tests.iceberg_export.kit.hooks import Killed, Once
@@ -72,6 +73,29 @@ def test_bad_records_are_dead_letters_whole_and_with_their_reason(here, registry
     reasons = dict(here.dead("kafka_offset", "error_message"))
     assert reasons[3] == "schema 2: column id of the table is int, the schema has string"
     assert {run for (run,) in here.dead("run_id")} == {"r1-1"}
+
+
+def test_records_that_name_a_schema_each_that_nobody_has_are_dead_letters_after_a_bounded_number_of_questions(
+    here, registry, monkeypatch
+):
+    monkeypatch.setattr(topic_types, "STRANGERS_MAX", 10)
+    monkeypatch.setattr(typed_rows, "UNKNOWN_MAX", 4)
+    one = registry.register("orders-value", ORDER_1)
+    other = registry.register("elsewhere", ORDER_2)
+    here.send(*(framed(1_000 + number, b"") for number in range(100)))
+    here.send(
+        avro(one, ORDER_1, {"id": 1, "city": "Ulm"}),
+        avro(other, ORDER_2, {"id": 2, "city": "Bonn", "price": 2.5}),
+        partition=1,
+    )
+    report = here.export()
+    assert (report.rows, report.dead) == (2, 100)
+    assert {code for (code,) in here.dead("error_code")} == {"SCHEMA_UNKNOWN"}
+    assert here.columns("id", "city", "price") == [(1, "Ulm", None), (2, "Bonn", 2.5)]
+    asked = [path for path in registry.requests if path.startswith("/schemas/ids/")]
+    assert len(asked) == 10 + 1
+    verdict = here.verify()
+    assert (verdict.records, verdict.dead, verdict.problems) == (2, 100, ())
 
 
 @pytest.fixture
