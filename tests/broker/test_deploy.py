@@ -90,6 +90,19 @@ def test_the_file_that_the_chart_writes_is_understood() -> None:
     assert settings.kafka.num_partitions == 3
 
 
+def test_numbers_in_settings_are_written_as_they_are() -> None:
+    # Helm has them as floats, and writes large ones with an exponent, which is no number to us.
+    for name in ("configmap.yaml", "exporter.yaml"):
+        assert "toString" not in template(name)
+        assert "{{ $value | quote }}" not in template(name)
+        assert '= {{ include "frazil.value" $value }}' in template(name)
+    assert "int64 . | toString | quote" in template("_helpers.tpl")
+
+
+def test_agents_have_no_token_of_kubernetes() -> None:
+    assert "automountServiceAccountToken: false" in template("statefulset.yaml")
+
+
 def test_probes_ask_the_endpoints_of_the_agent() -> None:
     pod = (CHART / "templates" / "statefulset.yaml").read_text()
     assert pod.index("livenessProbe") < pod.index("/health/live") < pod.index("readinessProbe")

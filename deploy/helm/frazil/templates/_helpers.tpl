@@ -25,6 +25,15 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* A setting's value as text: Helm reads numbers as floats, and would write 100 MiB as 1.048576e+08. */}}
+{{- define "frazil.value" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- int64 . | toString | quote -}}
+{{- else -}}
+{{- toString . | quote -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Where the token of the agents' admin listener is, under the key "token". */}}
 {{- define "frazil.tokenSecret" -}}
 {{- .Values.admin.tokenSecret | default (printf "%s-admin" (include "frazil.name" .)) -}}
