@@ -34,6 +34,7 @@ from broker.admin import metrics
 from broker.admin.access import Access
 from broker.admin.shares import PinShares, Places
 from broker.config.settings import Settings
+from broker.http.listener import TURNS
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
 from broker.reports.export_report import TableSource, export_view, parse_progress, reports
@@ -66,6 +67,8 @@ PIN_MS_MAX = 7 * 86_400_000
 BODY_BYTES_MAX = 1024 * 1024
 """Offsets of all partitions of a topic are the longest."""
 PLAN_ROUNDS_MAX = 6
+TOPICS_AT_ONCE = 100
+"""Between them the loop does other things."""
 NUMBER_DIGITS_MAX = 19
 """Of positions and offsets."""
 
@@ -295,15 +298,13 @@ async def _topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]
 async def _topics(request: web.Request) -> web.StreamResponse:
     log_client = await _current(request)
     sources = request.app[VIEW].sources
-    topics = [
-        {
-            "name": topic.name,
-            "topic_id": topic.topic_id.hex(),
-            "partitions": topic.partition_count,
-            **export_view(log_client.machine, topic, sources.get(topic.topic_id)),
-        }
-        for topic in log_client.machine.topics
-    ]
+    topics = []
+    for number, topic in enumerate(list(log_client.machine.topics), 1):
+        view = export_view(log_client.machine, topic, sources.get(topic.topic_id))
+        named = {"name": topic.name, "topic_id": topic.topic_id.hex()}
+        topics.append(named | {"partitions": topic.partition_count} | view)
+        if not number % TOPICS_AT_ONCE:
+            await asyncio.sleep(0)
     return _json({"cluster_id": _cluster(request), "topics": topics})
 
 
@@ -497,6 +498,7 @@ async def _current(request: web.Request) -> LogClient:
     """Waits at a barrier; returns the log client."""
     log_client = _log_client(request)
     await log_client.barrier()
+    await request.app[TURNS].take()  # All who waited go on together.
     return log_client
 
 

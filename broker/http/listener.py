@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from broker.http.admission import HostNames, RequestHead, refusal
 from broker.http.connections import HttpConnections, HttpLimits
+from broker.http.turns import Turns
 
 HEADER_BYTES_MAX: Final = 8190
 """Of the first line, and of one header."""
@@ -33,6 +34,8 @@ DESCRIPTORS_PART: Final = 16
 the log need the others."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+TURNS: web.AppKey[Turns] = web.AppKey("turns", Turns)
+"""Handlers that have waited take another one before they compute."""
 
 
 class MisdirectedRequest(web.HTTPClientError):
@@ -77,6 +80,7 @@ class HttpListener:
         self._names = names
         self._limits = limits
         app.middlewares.append(self._guard)
+        app[TURNS] = Turns()
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -123,6 +127,7 @@ class HttpListener:
             self._let_in(request)
             await self._read_body(request)
             connection.serve()
+            await request.app[TURNS].take()
             return await handler(request)
         except (RecursionError, OverflowError) as error:
             # Only what was sent is that deep, or has numbers like Infinity.

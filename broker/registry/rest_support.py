@@ -17,6 +17,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from broker.calls.shares import Owner, owner_of
+from broker.http.listener import TURNS
 from broker.registry.checker import CheckerBusyError, CheckerUnavailableError, SchemaChecker
 from broker.registry.checks import Answer, Question
 from broker.registry.errors import (
@@ -136,6 +137,7 @@ async def current(request: web.Request) -> SchemaLibrary:
     """The table of schemas, not older than the request."""
     library = at_hand(request)
     await request.app[VIEW].log_client.barrier()
+    await request.app[TURNS].take()  # All who waited go on together.
     return library
 
 

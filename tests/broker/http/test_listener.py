@@ -12,6 +12,7 @@ from aiohttp import web
 from broker.http.admission import HostNames
 from broker.http.connections import HttpLimits
 from broker.http.listener import HttpListener
+from broker.http.turns import Turns
 from tests.broker.registry.client import RECORD, registry_of
 from tests.kit.sockets import Place, agent_of
 
@@ -200,3 +201,40 @@ async def test_numbers_and_nesting_that_make_no_sense_are_the_clients_mistake(
         status, answer = await running.http(method, path, data=body)
         assert (status, bool(answer["error"])) == (400, True)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_of_many_requests_at_once_one_computes_in_an_iteration_of_the_loop() -> None:
+    turns, iterations = Turns(), 0
+    computed: list[int] = []
+
+    async def request() -> None:
+        await turns.take()
+        computed.append(iterations)
+
+    waiting = [asyncio.ensure_future(request()) for _ in range(20)]
+    while not all(each.done() for each in waiting):
+        iterations += 1
+        await asyncio.sleep(0)
+    assert len(set(computed)) == 20
+    assert computed == sorted(computed)
+
+
+async def test_handlers_wait_for_their_turn_and_so_do_all_that_waited_at_a_barrier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = 0
+    take = Turns.take
+
+    async def counted(self: Turns) -> None:
+        nonlocal taken
+        taken += 1
+        await take(self)
+
+    monkeypatch.setattr(Turns, "take", counted)
+    async with listening() as port:
+        await told(port, post(b"{}"))
+    assert taken == 1
+    async with registry_of(Place()) as registry:
+        before = taken
+        assert await registry.get("/subjects") == []
+        assert taken == before + 2
