@@ -24,6 +24,8 @@ from aiohttp import web
 from broker.admin import metrics
 from broker.admin.access import SHUT, Access, access_of
 from broker.admin.listener import AdminView, make_app
+from broker.admin.load_watch import LoadWatch
+from broker.admin.memory_bound import machine_bytes, memory_bound
 from broker.composition import Parts, compose
 from broker.config.settings import (
     WILDCARD_HOSTS,
@@ -33,7 +35,7 @@ from broker.config.settings import (
     advertised,
     name_of,
 )
-from broker.edge.limits import limits_of, told_of_connections
+from broker.edge.limits import ServerLimits, limits_of, told_of_connections
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.http.admission import HostNames
@@ -100,6 +102,8 @@ class _Shells(NamedTuple):
     jobs: JobHost
     time: StoreTime
     checkpoints: LogCheckpoints
+    limits: ServerLimits
+    load: LoadWatch
 
 
 class Agent:
@@ -355,7 +359,15 @@ class Agent:
         log_client.on_incarnation(self._session_changed)
         jobs = self._job_host(log_client)
         checkpoints = LogCheckpoints(parts.store, log_client, cluster_id=settings.cluster_id)
-        self._shells = _Shells(log_client, node, jobs, time, checkpoints)
+        limits = limits_of(node, descriptors=self._descriptors)
+        load = LoadWatch(
+            node,
+            request_bytes_max=limits.held_bytes_max,
+            connections_max=limits.connections_max,
+        )
+        bound = memory_bound(settings, request_bytes_max=limits.held_bytes_max)
+        self._shells = _Shells(log_client, node, jobs, time, checkpoints, limits, load)
+        self._view.overloaded = load.sentences
         self._view.reader = node.reader
         self._view.log_client = log_client
         self._view.registry = metrics.registry_of(
@@ -366,6 +378,8 @@ class Agent:
                 reader=node.reader,
                 writer=writer,
                 jobs=jobs,
+                load=load,
+                memory_bound=lambda: bound + machine_bytes(log_client.machine),
                 ready=lambda: not self.not_ready(),
                 store_reachable=lambda: self._identified and self._store.trouble is None,
                 now_ms=parts.now_ms,
@@ -446,10 +460,11 @@ class Agent:
         await self._member.wait()
         if self._leaving:
             return
-        limits = limits_of(shells.node, descriptors=self._descriptors)
+        limits = shells.limits
         logger.info("at most %s", told_of_connections(limits, self._descriptors))
         self._server = KafkaServer(shells.node, SERVED, limits=limits)
         tasks.create_task(self._server.run(), name="connections")
+        tasks.create_task(shells.load.run(), name="load")
         await self._server.started()
         await self._listen()
         if not self._leaving:

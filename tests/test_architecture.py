@@ -89,7 +89,17 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "reports": {"jobs.kinds", "transactions"},
         "store": {"cluster", "jobs.kinds"},
         "node": {"calls", "cluster", "fetch", "groups", "produce", "transactions"},
-        "admin": {"http", "jobs", "jobs.kinds", "node", "produce", "reports"},
+        "admin": {
+            "calls",
+            "fetch",
+            "groups",
+            "http",
+            "jobs",
+            "jobs.kinds",
+            "node",
+            "produce",
+            "reports",
+        },
         "api": {"calls", "node"},
         "composition": {
             "calls",
@@ -203,6 +213,8 @@ SHELLS = {
     "broker": {
         "__main__",
         "admin.listener",
+        "admin.load_watch",
+        "admin.memory_bound",
         "admin.metrics",
         "agent",
         "api",

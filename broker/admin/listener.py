@@ -2,7 +2,8 @@
 
     GET    /metrics                  Prometheus
     GET    /health/live              200 as long as the process answers
-    GET    /health/ready             200, or 503 with the reasons why not (P16)
+    GET    /health/ready             200, or 503 with the reasons why not (P16); and by what the agent
+                                     is overloaded, which is no such reason
     GET    /log?after=P&follow=1     entries of the metadata log, one JSON object per line
     GET    /jobs                     which agent has the jobs, and how far they are
     POST   /jobs/{job}/run           have one run now
@@ -84,9 +85,11 @@ class AdminView:
     log: MetadataLog
     access: Access
     not_ready: Callable[[], list[str]]
+    """Reasons why the agent should not be sent clients; none when it should."""
     notes: Callable[[], list[str]] = list
     """What is wrong and not this agent's doing."""
-    """Reasons why the agent should not be sent clients; none when it should."""
+    overloaded: Callable[[], Sequence[str]] = list
+    """By what the agent is overloaded."""
     life: str = ""
     """Of the metadata log (`broker.store.identity`), once it is known."""
     log_client: LogClient | None = None
@@ -176,7 +179,11 @@ async def _live(_request: web.Request) -> web.StreamResponse:
 async def _ready(request: web.Request) -> web.StreamResponse:
     view = request.app[VIEW]
     reasons, notes = view.not_ready(), view.notes()
-    said = {"ready": not reasons, "reasons": reasons} | ({"notes": notes} if notes else {})
+    said: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
+    if notes:
+        said["notes"] = notes
+    if overloaded := view.overloaded():
+        said["overloaded"] = overloaded
     return _json(said, status=503 if reasons else 200)
 
 

@@ -25,6 +25,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from broker.admin.load_watch import LoadWatch
 from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
 from broker.produce.produce_path import ProducePath
@@ -49,6 +50,8 @@ class Sources:
     reader: Reader
     writer: Writer
     jobs: JobHost
+    load: LoadWatch
+    memory_bound: Callable[[], int]
     ready: Callable[[], bool]
     store_reachable: Callable[[], bool]
     now_ms: Callable[[], int]
@@ -133,6 +136,12 @@ TABLE: tuple[Row, ...] = (
         lambda s: float(s.ready())),
     Row("frazil_store_reachable", GAUGE, "1 when the newest probe of the object store succeeded.",
         lambda s: float(s.store_reachable())),
+    Row("frazil_overloaded", GAUGE, "1 for each bound that load has reached.",
+        lambda s: s.load.flags(), "reason"),
+    Row("frazil_memory_bound_bytes", GAUGE, "Memory that the agent takes at most, the worker apart.",
+        lambda s: s.memory_bound()),
+    Row("frazil_loop_lag_ms", GAUGE, "How late the event loop was at most in the last 15 s.",
+        lambda s: s.load.lag_ms()),
     Row("frazil_loop_stalls", COUNTER, "Times that the event loop stood still too long.",
         lambda s: s.node.stats.stalls),
     Row("frazil_loop_stall_longest_ms", GAUGE, "The longest of them.",

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from broker.admin import metrics
+from broker.admin.memory_bound import ROW_BYTES, memory_bound
 from broker.config.settings import BY_NAME, admin_token, load
 from iceberg_export.runs import metrics as loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CHART = DEPLOY / "helm" / "frazil"
+WORKER_BYTES = 512 << 20
+"""Its code, and what the jobs have in hand; the rows it holds come on top."""
 DASHBOARD = DEPLOY / "grafana" / "frazil-agents.json"
 
 
@@ -108,6 +111,24 @@ def test_probes_ask_the_endpoints_of_the_agent() -> None:
     assert pod.index("livenessProbe") < pod.index("/health/live") < pod.index("readinessProbe")
     assert pod.index("readinessProbe") < pod.index("/health/ready")
     assert "enableServiceLinks: false" in pod
+
+
+def test_load_does_not_kill_a_pod_nor_take_it_out_of_the_service() -> None:
+    """Overload is in the answers' bodies. Probes wait long for an answer beside thousands of clients."""
+    pod = (CHART / "templates" / "statefulset.yaml").read_text()
+    assert re.findall(r"timeoutSeconds: (\d+)", pod) == ["5", "3"]
+    assert re.findall(r"failureThreshold: (\d+)", pod) == ["6", "2"]
+
+
+def test_the_memory_of_a_pod_has_room_for_the_agents_bound_and_the_worker() -> None:
+    values = (CHART / "values.yaml").read_text()
+    limit = re.search(r"^  limits: \{memory: (\d+)Gi\}", values, re.MULTILINE)
+    assert limit is not None
+    required = {"store": "s3://bucket/prefix", "log": "etcd://etcd:2379/frazil"}
+    settings = load(defaults=required, toml=None, environ={}, flags=()).settings
+    bound = memory_bound(settings, request_bytes_max=256 << 20)
+    rows = 2 * ROW_BYTES * settings.spill_rows
+    assert bound + rows + WORKER_BYTES <= int(limit[1]) << 30
 
 
 def test_the_image_copies_every_package_of_the_distribution() -> None:
