@@ -1,16 +1,18 @@
 """An honest client beside an attack: `python -m tests.harm.canary PORT TOPIC`.
 
 It produces 100 records a second, each in a request of its own, reads them back, and pings with
-ApiVersions, over three connections from 127.0.0.2. The line "watch" on its input begins the account, the
-line "tell" ends it: it sends no more, waits until all that was acknowledged is read, and writes
-the account (`Account`, as JSON). A connection that is closed, an error, or a record that is not read
-within 30 s is told as what was lost.
+ApiVersions, over three connections from 127.0.0.2. The line "watch" on its input begins the account,
+"lap" writes it (`Account`, as JSON) and begins another. The line "tell" ends it: it sends no more, waits
+until all that was acknowledged is read, and writes the account. A connection that is closed, an error,
+or a record that is not read within 30 s is told as what was lost.
 """
 
 import asyncio
 import json
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -80,6 +82,8 @@ class Canary:
         self._sent_at: dict[int, float] = {}
         """By number: of records that were not read yet."""
         self._unanswered: asyncio.Queue[tuple[int, float] | None] = asyncio.Queue()
+        self._waits_since: deque[float] = deque()
+        """Of each record that is not acknowledged, in order."""
         self._acknowledged: set[int] = set()
         """And not read yet."""
         self._acks: list[float] = []
@@ -87,7 +91,7 @@ class Canary:
         self._pings: list[float] = []
         self._lost: list[str] = []
 
-    async def run(self, orders: asyncio.StreamReader) -> Account:
+    async def run(self, orders: asyncio.StreamReader, tell: Callable[[Account], None]) -> None:
         producer, consumer, pinger = [await Client.open(self._port) for _ in range(3)]
         created = await producer.ask(
             apis.CREATE_TOPICS, CREATE_TOPICS_VERSION, requests.create_topics({self._topic: 1})
@@ -106,6 +110,8 @@ class Canary:
             while (order := (await orders.readline()).strip()) != b"tell":
                 if not order:
                     sys.exit("the canary's owner is gone")
+                if order == b"lap":
+                    tell(self._account())
                 self._watch()
             self._sending = False
             await asyncio.gather(*told)
@@ -116,7 +122,7 @@ class Canary:
             except TimeoutError:
                 self._lost.append(f"{len(self._acknowledged)} acknowledged records were not read")
             consumed.cancel()
-        return self._account()
+        tell(self._account())
 
     def _watch(self) -> None:
         self._watched = True
@@ -144,6 +150,7 @@ class Canary:
             request = requests.produce({self._place: build_batch([record])})
             client.send(apis.PRODUCE, PRODUCE_VERSION, request)
             self._unanswered.put_nowait((number, now))
+            self._waits_since.append(now)
             number += 1
             due += PERIOD_S
             await asyncio.sleep(max(0.0, due - time.monotonic()))
@@ -156,6 +163,7 @@ class Canary:
                 answer = await client.receive()
             error = rows_of(answer)[self._place].error_code
             assert error == ErrorCode.NONE, f"record {number}: {ErrorCode(error).name}"
+            self._waits_since.popleft()
             self._acks.append(time.monotonic() - at)
             if number in self._sent_at:  # Else it was read before.
                 self._acknowledged.add(number)
@@ -188,10 +196,13 @@ class Canary:
     def _account(self) -> Account:
         if not self._watched:
             self._lost.append("nobody watched")
+        now = time.monotonic()
+        # What waits counts with the time that it has waited so far.
+        acks = self._acks + [now - since for since in self._waits_since]
         return Account(
             acknowledged=len(self._acks),
-            ack_p50=_part(self._acks, 0.5),
-            ack_p99=_part(self._acks, 0.99),
+            ack_p50=_part(acks, 0.5),
+            ack_p99=_part(acks, 0.99),
             read_p50=_part(self._reads, 0.5),
             read_p99=_part(self._reads, 0.99),
             longest_ping=_part(self._pings, 1.0),
@@ -210,8 +221,9 @@ async def main(port: int, topic: str) -> None:
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    account = await Canary(port, topic).run(orders)
-    print(json.dumps(asdict(account)), flush=True)
+    await Canary(port, topic).run(
+        orders, lambda account: print(json.dumps(asdict(account)), flush=True)
+    )
 
 
 if __name__ == "__main__":
