@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -57,8 +58,8 @@ class Probes:
     count: int = 0
     p50: float = 0.0
     longest: float = 0.0
-    failed: int = 0
-    """No answer in time, or another status than 200."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """No answer in time, or another status than 200: how often."""
     overloaded: list[str] = field(default_factory=list)
     """What was said of it."""
 
@@ -79,6 +80,8 @@ class Seen:
     stall_ms: float
     agent_busy: float
     """Of a core."""
+    agent_waited: float
+    """Likewise: it could have run, and another process did."""
     load_busy: float
     drained_s: float
 
@@ -168,7 +171,8 @@ class Conversation:
 
     def end(self) -> None:
         self._process.kill()
-        self._process.wait()
+        with self._process:
+            self._process.wait()
 
 
 class Watch:
@@ -177,7 +181,7 @@ class Watch:
     def __init__(self, agent: Frazil) -> None:
         self._agent = agent
         self._times: list[float] = []
-        self._failed = 0
+        self._failed: Counter[str] = Counter()
         self._overloaded: dict[str, None] = {}
         self._memory = 0
         self.overloaded_now: list[str] = []
@@ -186,16 +190,16 @@ class Watch:
             threading.Thread(target=self._again, args=(work, pause_s), daemon=True).start()
 
     def begin(self) -> None:
-        self._times, self._failed, self._overloaded, self._memory = [], 0, {}, 0
+        self._times, self._failed, self._overloaded, self._memory = [], Counter(), {}, 0
         self._weigh()
 
     def told(self) -> tuple[Probes, int]:
         times = sorted(self._times) or [0.0]
         probes = Probes(
-            count=len(self._times) + self._failed,
+            count=len(self._times) + self._failed.total(),
             p50=round(times[len(times) // 2] * 1000, 1),
             longest=round(times[-1] * 1000, 1),
-            failed=self._failed,
+            failed=dict(self._failed),
             overloaded=[*self._overloaded],
         )
         return probes, self._memory
@@ -217,16 +221,16 @@ class Watch:
                 connection.request("GET", path)
                 answer = connection.getresponse()
                 said = json.loads(answer.read())
-                sound = answer.status == 200
+                wrong = "" if answer.status == 200 else f"{path} {answer.status}"
             except (OSError, http.client.HTTPException):
-                said, sound = {}, False
+                said, wrong = {}, f"{path} in time"
             finally:
                 connection.close()
-            if sound:
-                self._times.append(time.monotonic() - begun)
+            if wrong:
+                self._failed[wrong] += 1
             else:
-                self._failed += 1
-            if path == "/health/ready" and sound:
+                self._times.append(time.monotonic() - begun)
+            if path == "/health/ready" and not wrong:
                 self.overloaded_now = said.get("overloaded", [])
                 self._overloaded |= dict.fromkeys(_without_numbers(self.overloaded_now))
 
@@ -251,6 +255,12 @@ def resident(child: Child) -> int:
 def cpu_s(child: Child) -> float:
     fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def waited_s(child: Child) -> float:
+    """How long its loop's thread waited for a core."""
+    text = Path(f"/proc/{child.pid}/task/{child.pid}/schedstat").read_text()
+    return int(text.split()[1]) / 1e9
 
 
 def metrics_of(agent: Frazil) -> dict[str, float]:
@@ -307,11 +317,13 @@ class Experiment:
         step = Step(produces_a_second=factor * bears, background=factor, seconds=seconds)
         self._lap()
         self._watch.begin()
-        cpu = cpu_s(self.agent.child)
+        cpu, waited = cpu_s(self.agent.child), waited_s(self.agent.child)
         begun = time.monotonic()
         self._load.say(json.dumps(asdict(step)))
         time.sleep(seconds)
-        busy = (cpu_s(self.agent.child) - cpu) / (time.monotonic() - begun)
+        elapsed_s = time.monotonic() - begun
+        busy = (cpu_s(self.agent.child) - cpu) / elapsed_s
+        waited = (waited_s(self.agent.child) - waited) / elapsed_s
         canary = self._lap()
         probes, memory = self._watch.told()
         told = self._load.hear()
@@ -327,6 +339,7 @@ class Experiment:
             memory=memory,
             stall_ms=metrics_of(self.agent).get("frazil_loop_stall_longest_ms", 0.0),
             agent_busy=round(busy, 2),
+            agent_waited=round(waited, 2),
             load_busy=told["busy"],
             drained_s=told["drained_s"],
         )
@@ -396,9 +409,10 @@ def _tell(seen: Seen) -> None:
     print(
         f"{seen.factor:5}x offered {seen.offered:7.0f}/s served {seen.served:6.0f}/s"
         f"  canary {seen.canary.ack_p50} / {seen.canary.ack_p99} ms"
-        f"  probes {seen.probes.longest} ms, {seen.probes.failed} failed"
-        f"  memory {seen.memory // MiB} MiB  agent {seen.agent_busy} load {seen.load_busy}"
-        f"  drained {seen.drained_s} s  {seen.errors or ''} {seen.probes.overloaded or ''}",
+        f"  probes {seen.probes.longest} ms {seen.probes.failed or ''}"
+        f"  memory {seen.memory // MiB} MiB  agent {seen.agent_busy}, waited {seen.agent_waited},"
+        f" load {seen.load_busy}  drained {seen.drained_s} s"
+        f"  {seen.errors or ''} {seen.canary.lost or ''} {seen.probes.overloaded or ''}",
         file=sys.stderr,
         flush=True,
     )

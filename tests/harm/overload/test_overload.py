@@ -34,7 +34,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_nothing_is_refused_and_nobody_is_cut_off_when_ten_times_too_much_is_offered(
     seen: Run,
 ) -> None:
-    assert seen.steps[-1].offered > 2 * seen.steps[-1].served
+    assert seen.steps[-1].offered > 1.2 * seen.steps[-1].served
     for step in seen.steps:
         assert not step.errors
         assert not step.canary.lost

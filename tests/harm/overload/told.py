@@ -42,7 +42,7 @@ def table(run: Run) -> str:
 def _row(seen: Seen) -> str:
     canary, probes = seen.canary, seen.probes
     lost = "; ".join([*(f"{what} x {count}" for what, count in seen.errors.items()), *canary.lost])
-    failed = f", {probes.failed} failed" if probes.failed else ""
+    failed = "".join(f"; not {what}: {count}" for what, count in probes.failed.items())
     return (
         f"| {seen.factor:g} x | {seen.offered:,.0f} | {seen.served:,.0f}"
         f" | {canary.ack_p50} / {canary.ack_p99} ms | {probes.longest} ms{failed}"
