@@ -50,6 +50,10 @@ class EdgeStats:
     response_bytes: int = 0
     held_bytes: int = 0
     """Frames being received or not yet answered, all connections."""
+    queued: int = 0
+    """Gauge: connections whose next request waits in line (`broker.edge.starts`)."""
+    queued_since_ms: int = 0
+    """By boot_ms: when there was none the last time."""
     stalls: int = 0
     stall_longest_ms: int = 0
     refused_stale: int = 0

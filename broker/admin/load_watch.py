@@ -64,6 +64,8 @@ class LoadWatch:
             request_bytes_max=self._request_bytes_max,
             produce_bytes=node.producing.stats.waiting_bytes,
             produce_bytes_max=node.settings.produce_buffer_bytes,
+            queued=node.stats.queued,
+            queued_ms=(node.boot_ms() - node.stats.queued_since_ms if node.stats.queued else 0),
             lag_ms=min(self._lags_ms[-1], self._lags_ms[-2]),
             connections=node.stats.connections_open,
             connections_max=self._connections_max,

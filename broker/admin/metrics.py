@@ -162,6 +162,8 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.stats.response_bytes),
     Row("frazil_request_memory_bytes", GAUGE, "Requests being received or not yet answered.",
         lambda s: s.node.stats.held_bytes),
+    Row("frazil_requests_queued", GAUGE, "Connections whose next request waits in line.",
+        lambda s: s.node.stats.queued),
     Row("frazil_requests_refused_stale", COUNTER, "Changes refused after a stall of the loop.",
         lambda s: s.node.stats.refused_stale),
     Row("frazil_handler_failures", COUNTER, "Requests that ended in an unforeseen error: bugs.",

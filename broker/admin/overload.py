@@ -19,6 +19,8 @@ FULL_SHARE: Final = 0.9
 """Of the memory of records: when that is full it is read on at three quarters, so it swings."""
 LAG_MS_MAX: Final = 250
 """Of the loop. Requests, store and log take several of its turns, one after the other."""
+QUEUED_MS_MAX: Final = 1_000
+"""That somebody waits in line, without a pause: after a burst the line is empty in less."""
 CLEAR_LEVEL: Final = 0.75
 CLEAR_MS: Final = 3_000
 
@@ -28,6 +30,7 @@ class Reason(Enum):
 
     REQUESTS = "request_memory"
     PRODUCE = "produce_buffer"
+    QUEUE = "request_queue"
     LOOP = "loop_lag"
     CONNECTIONS = "connections"
 
@@ -39,6 +42,10 @@ class Load(NamedTuple):
     request_bytes_max: int
     produce_bytes: int
     produce_bytes_max: int
+    queued: int
+    """Connections whose next request waits in line."""
+    queued_ms: int
+    """For how long there has been such a one, without a pause."""
     lag_ms: int
     """How late the loop's timers are; the lesser of two looks, so that one stall is no overload."""
     connections: int
@@ -50,6 +57,7 @@ def levels(load: Load) -> dict[Reason, float]:
     return {
         Reason.REQUESTS: load.request_bytes / (TIGHT_SHARE * load.request_bytes_max),
         Reason.PRODUCE: load.produce_bytes / (FULL_SHARE * load.produce_bytes_max),
+        Reason.QUEUE: load.queued_ms / QUEUED_MS_MAX,
         Reason.LOOP: load.lag_ms / LAG_MS_MAX,
         Reason.CONNECTIONS: load.connections / load.connections_max,
     }
@@ -81,6 +89,11 @@ def sentence(reason: Reason, load: Load) -> str:
             said = (
                 f"{held} of {most} MiB of records (produce.buffer.bytes) wait for store and log, and"
                 " producers wait"
+            )
+        case Reason.QUEUE:
+            said = (
+                f"the next requests of {load.queued} connections wait in line, in turn by address;"
+                f" somebody has for {load.queued_ms} ms"
             )
         case Reason.LOOP:
             said = f"the loop is {load.lag_ms} ms late, and everybody waits"

@@ -78,7 +78,10 @@ class KafkaServer:
         self._empty = asyncio.Event()
         producing = node.producing
         self.starts = Starts(
-            boot_ms=node.boot_ms, is_full=lambda: producing.full, schedule=self._schedule
+            node.stats,
+            boot_ms=node.boot_ms,
+            is_full=lambda: producing.full,
+            schedule=self._schedule,
         )
         producing.on_room(self._schedule)
 

@@ -40,11 +40,19 @@ class Starter(Protocol):
         ...
 
 
+class Queued(Protocol):
+    """What is told of the lines (`broker.node.EdgeStats`)."""
+
+    queued: int
+    queued_since_ms: int
+
+
 class Starts:
     """The turns of all requests of an agent."""
 
     def __init__(
         self,
+        stats: Queued,
         *,
         boot_ms: Callable[[], int],
         is_full: Callable[[], bool],
@@ -52,6 +60,7 @@ class Starts:
     ) -> None:
         """`is_full`: there is no room for another Produce request; `schedule`: have `begin_turn`
         and `serve` called in the next turn of the loop."""
+        self._stats = stats
         self._boot_ms = boot_ms
         self._is_full = is_full
         self._schedule = schedule
@@ -93,7 +102,7 @@ class Starts:
     def forget(self, connection: Starter) -> None:
         """The connection is closed."""
         if connection.queued:
-            connection.queued = False
+            self._leave(connection)
             self._produces.drop(connection.owner, connection.number)
             self._others.drop(connection.owner, connection.number)
 
@@ -118,7 +127,7 @@ class Starts:
                 return
 
     def _serve(self, connection: Starter) -> None:
-        connection.queued = False
+        self._leave(connection)
         self._served = connection
         connection.start_in_turn()
         self._served = None
@@ -126,7 +135,14 @@ class Starts:
     def _put(self, line: Line[Starter], connection: Starter) -> None:
         assert not connection.queued
         connection.queued = True
+        if not self._stats.queued:
+            self._stats.queued_since_ms = self._boot_ms()
+        self._stats.queued += 1
         line.put(connection.owner, connection.number, connection)
+
+    def _leave(self, connection: Starter) -> None:
+        connection.queued = False
+        self._stats.queued -= 1
 
     def _has_time(self) -> bool:
         if self._tasks >= TASKS_PER_TURN:

@@ -11,11 +11,13 @@ from broker.admin.load_watch import LAGS_KEPT, LoadWatch
 from broker.admin.overload import (
     CLEAR_MS,
     LAG_MS_MAX,
+    QUEUED_MS_MAX,
     Load,
     Reason,
     overloaded,
     sentence,
 )
+from broker.node import EdgeStats
 from tests.broker.agents import serving
 from tests.kit.faults import held
 from tests.kit.sockets import Place, Running
@@ -26,6 +28,8 @@ QUIET = Load(
     request_bytes_max=256 * MiB,
     produce_bytes=0,
     produce_bytes_max=64 * MiB,
+    queued=0,
+    queued_ms=0,
     lag_ms=0,
     connections=10,
     connections_max=768,
@@ -33,6 +37,7 @@ QUIET = Load(
 AT_BOUNDS = {
     Reason.REQUESTS: QUIET._replace(request_bytes=192 * MiB),
     Reason.PRODUCE: QUIET._replace(produce_bytes=58 * MiB),
+    Reason.QUEUE: QUIET._replace(queued=4_000, queued_ms=QUEUED_MS_MAX),
     Reason.LOOP: QUIET._replace(lag_ms=LAG_MS_MAX),
     Reason.CONNECTIONS: QUIET._replace(connections=768),
 }
@@ -54,6 +59,8 @@ def test_just_below_a_bound_nothing_begins() -> None:
         request_bytes_max=256 * MiB,
         produce_bytes=57 * MiB,
         produce_bytes_max=64 * MiB,
+        queued=5_000,
+        queued_ms=QUEUED_MS_MAX - 1,
         lag_ms=LAG_MS_MAX - 1,
         connections=767,
         connections_max=768,
@@ -79,6 +86,7 @@ def test_each_reason_is_told_by_its_name_how_much_there_is_and_what_it_does() ->
     assert all(said[reason].startswith(f"{reason.value}: ") for reason in Reason)
     assert "192 of 256 MiB" in said[Reason.REQUESTS]
     assert "58 of 64 MiB" in said[Reason.PRODUCE]
+    assert "4000 connections" in said[Reason.QUEUE]
     assert "250 ms late" in said[Reason.LOOP]
     assert "768 of 768" in said[Reason.CONNECTIONS]
 
@@ -88,7 +96,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.stats = SimpleNamespace(held_bytes=0, connections_open=0)
+        self.stats = EdgeStats()
         self.producing = SimpleNamespace(stats=SimpleNamespace(waiting_bytes=0))
         self.settings = SimpleNamespace(produce_buffer_bytes=64 * MiB)
 
@@ -118,6 +126,7 @@ def test_flags_have_every_reason_and_1_for_those_that_hold() -> None:
     assert watch.flags() == {
         "request_memory": 0.0,
         "produce_buffer": 0.0,
+        "request_queue": 0.0,
         "loop_lag": 0.0,
         "connections": 1.0,
     }

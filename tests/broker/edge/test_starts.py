@@ -4,6 +4,7 @@ import pytest
 
 from broker.calls.shares import Owner
 from broker.edge.starts import TASKS_PER_TURN, TURN_MS, Starts
+from broker.node import EdgeStats
 from protocol import apis
 
 
@@ -44,8 +45,12 @@ class Stage:
         self.room = 1_000_000
         self.begun: list[tuple[str, int]] = []
         self.scheduled = False
+        self.stats = EdgeStats()
         self.starts = Starts(
-            boot_ms=lambda: self.now_ms, is_full=lambda: self.room <= 0, schedule=self._schedule
+            self.stats,
+            boot_ms=lambda: self.now_ms,
+            is_full=lambda: self.room <= 0,
+            schedule=self._schedule,
         )
         self.starts.begin_turn(self.now_ms)
 
@@ -166,3 +171,13 @@ def test_a_closed_connection_waits_no_more(stage, api_key):
     stage.room = 10
     assert not stage.starts.waiting
     assert not any(client.queued for client in waiting)
+
+
+def test_it_is_told_how_many_wait_and_since_when(stage):
+    stage.client("many", 0, requests=2 * TURN_MS + 3)
+    began_ms = stage.now_ms
+    stage.client("many", 1)
+    assert (stage.stats.queued, stage.stats.queued_since_ms) == (2, began_ms)
+    while stage.starts.waiting:
+        stage.turn()
+    assert stage.stats.queued == 0
