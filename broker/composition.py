@@ -104,7 +104,12 @@ def compose(
         off_loop=OffLoop(),
         producer_ids=ProducerIds(log_client),
         groups=GroupCoordinator(
-            log_client, settings=settings, factory=factory, boot_ms=parts.boot_ms, rng=parts.rng
+            log_client,
+            settings=settings,
+            factory=factory,
+            boot_ms=parts.boot_ms,
+            rng=parts.rng,
+            slices=slices,
         ),
         transactions=TransactionCoordinator(log_client, settings=settings, boot_ms=parts.boot_ms),
         now_ms=parts.now_ms,

@@ -12,14 +12,17 @@ the right to answer for it, and a way into the log.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from broker.calls.call import Call
 from broker.calls.clock import GroupClock
 from broker.calls.outcomes import outcome_of
 from broker.calls.shares import Owner, owner_of
+from broker.calls.slices import AbandonedError, Slices
 from broker.calls.stalls import TICK_MS
 from broker.config.group_configs import group_settings
 from broker.config.group_settings import GroupSettings
@@ -31,6 +34,7 @@ from broker.groups.group.live import GroupFactory, LiveGroup
 from broker.groups.group_context import GroupRequest
 from broker.groups.group_shares import GroupShares
 from broker.groups.stats import GroupStats
+from broker.patterns import MATCHES
 from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import (
     CommitOffsets,
@@ -58,6 +62,8 @@ from protocol.types import Incarnation
 
 SMALL_REQUEST_BYTES: Final = 4096
 """Requests that wait for a group are counted, if larger, or if a member may come of them."""
+MATCHED_AT_ONCE: Final = 100
+"""Names of topics that are matched with an expression in the call."""
 CONSUMER_PROTOCOL: Final = "consumer"
 """In `group.coordinator.rebalance.protocols`: KIP-848 is served."""
 
@@ -84,11 +90,14 @@ class GroupCoordinator:
         factory: GroupFactory,
         boot_ms: Callable[[], int],
         rng: random.Random,
+        slices: Slices,
     ) -> None:
         self.stats = GroupStats()
         self._log_client = log_client
         self._settings = settings
         self._rng = rng
+        self._slices = slices
+        self._tasks: asyncio.TaskGroup | None = None
         self._clock = GroupClock(boot_ms, stall_ms_max=settings.stall_ms)
         self.runtime = CoordinatorRuntime(
             log_client,
@@ -108,6 +117,7 @@ class GroupCoordinator:
     async def run(self) -> None:
         """Coordinate for ever."""
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             tasks.create_task(self._look_at_clock(), name="group clock")
             tasks.create_task(self.claims.run(), name="group shards")
             tasks.create_task(self.runtime.loading.run(), name="group loading")
@@ -279,7 +289,8 @@ class GroupCoordinator:
             to.refuse(KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason))
             return
         topics = self._log_client.machine.topics
-        self._ask(
+        ask = partial(
+            self._ask,
             call,
             request.group_id,
             lambda group, by: group.consumer_heartbeat(by, request, topics),
@@ -288,6 +299,21 @@ class GroupCoordinator:
             joins=request.member_epoch == 0,
             fresh_id="" if request.member_id else self._fresh_id(),
         )
+        if request.subscribed_topic_regex and len(topics) > MATCHED_AT_ONCE:
+            assert self._tasks is not None
+            self._tasks.create_task(self._match(call, request.subscribed_topic_regex, ask))
+        else:
+            ask()
+
+    async def _match(self, call: Call, regex: str, ask: Callable[[], None]) -> None:
+        """Have all names of topics matched, a slice of the loop at a time, before the group asks
+        what the expression means. What is wrong with it the group says."""
+        names = frozenset([topic.name for topic in self._log_client.machine.topics])
+        with contextlib.suppress(KafkaError, AbandonedError):
+            matching = MATCHES.resolve(regex, names, field="")
+            await self._slices.of(call).run(matching)
+        # Not in this task: a bug in the group ends the group.
+        asyncio.get_running_loop().call_soon(ask)
 
     def heartbeat(
         self,

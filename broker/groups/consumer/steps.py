@@ -20,7 +20,11 @@ from broker.groups.consumer.delta import GroupDelta
 from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import NOTHING, Member, Partitions
 from broker.groups.consumer.reconciliation import reconcile
-from broker.groups.consumer.topics import SubscribedTopics, SubscriptionMetadata
+from broker.groups.consumer.topics import (
+    SubscribedTopics,
+    SubscriptionMetadata,
+    refuse_too_many,
+)
 from coordinator.tables.topics import Topics
 from protocol.types import TopicId
 
@@ -52,6 +56,7 @@ def advance(
     topics_now: frozenset[TopicId] | None = None
     """Of the member's subscription, if that has changed."""
     if after.subscription != before.subscription:
+        refuse_too_many(image.subscriptions, after.subscription)
         topics_now = subscribed.topics_of(after.subscription, topics)
     known = image.members.get(after.member_id)
     gone = [member for member in (known, replaced) if member is not None]

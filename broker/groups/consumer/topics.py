@@ -14,15 +14,18 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from broker.groups.consumer.members import Subscription
-from broker.groups.consumer.subscriptions import resolve
+from broker.groups.consumer.subscriptions import FIELD, resolve
+from broker.patterns import MATCHES
 from coordinator.tables.topics import Topic, Topics
+from protocol.errors import ErrorCode, KafkaError
+from protocol.slices import finish
 from protocol.types import TopicId
 
 FINGERPRINT_BYTES: Final = 8
 RESOLVE_EVERY_MS: Final = 1_000
 """However many topics come and go, a group asks what its subscriptions mean once in this time."""
-MATCHES_MAX: Final = 64
-"""Expressions whose matches are remembered, those of members that have left included."""
+PATTERNS_MAX: Final = 32
+"""Different expressions of a group: all have to be looked at when there are other topics."""
 
 
 class SubscriptionMetadata(NamedTuple):
@@ -39,12 +42,13 @@ class SubscriptionMetadata(NamedTuple):
 class SubscribedTopics:
     """Resolves subscriptions; caches the matches of regular expressions at the newest version of the topics."""
 
-    __slots__ = ("_matches", "_matches_version", "_seen_ms", "_version")
+    __slots__ = ("_matches", "_matches_version", "_names", "_seen_ms", "_version")
 
     def __init__(self) -> None:
         self._version: int | None = None
         """Of the topics that the group's targets take account of."""
         self._seen_ms = 0
+        self._names: frozenset[str] = frozenset()
         self._matches: dict[str, frozenset[str]] = {}
         self._matches_version: int | None = None
 
@@ -88,12 +92,23 @@ class SubscribedTopics:
         return [topic for name in names if (topic := topics.by_name(name)) is not None]
 
     def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
-        if topics.version != self._matches_version or len(self._matches) >= MATCHES_MAX:
+        if topics.version != self._matches_version or len(self._matches) > PATTERNS_MAX:
+            self._names = frozenset([topic.name for topic in topics])
             self._matches = {}
             self._matches_version = topics.version
         if regex not in self._matches:
-            self._matches[regex] = resolve(regex, [topic.name for topic in topics])
+            self._matches[regex] = finish(MATCHES.resolve(regex, self._names, field=FIELD))
         return self._matches[regex]
+
+
+def refuse_too_many(subscriptions: Iterable[Subscription], come: Subscription) -> None:
+    """Raises KafkaError when one more expression than a group may have comes to these."""
+    known = {subscription.regex for subscription in subscriptions if subscription.regex}
+    if come.regex and come.regex not in known and len(known) >= PATTERNS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"The members of a group have at most {PATTERNS_MAX} different expressions.",
+        )
 
 
 def subscribes(subscriptions: Iterable[Subscription], topic_name: str) -> bool:

@@ -1,8 +1,22 @@
 """What the subscriptions of a KIP-848 group mean, at one version of the topics."""
 
+from collections import OrderedDict
+
+import pytest
+
+from broker import patterns
 from broker.groups.consumer.members import Subscription
-from broker.groups.consumer.topics import RESOLVE_EVERY_MS, SubscribedTopics, subscribes
+from broker.groups.consumer.topics import (
+    PATTERNS_MAX,
+    RESOLVE_EVERY_MS,
+    SubscribedTopics,
+    refuse_too_many,
+    subscribes,
+)
+from broker.patterns import Matches
 from coordinator.tables.topics import Topic, Topics
+from protocol.errors import ErrorCode, KafkaError
+from protocol.slices import finish
 from protocol.types import Position, TopicId
 
 ORDERS = Subscription(frozenset({"orders", "missing"}))
@@ -86,3 +100,58 @@ def test_a_topic_is_subscribed_to_by_name_or_by_pattern():
     assert subscribes([Subscription(), BOTH], "orders-eu")
     assert not subscribes([Subscription(), BOTH], "orders")
     assert not subscribes([Subscription()], "")
+
+
+@pytest.fixture
+def matched(monkeypatch) -> list[str]:
+    """Names that were matched with expressions, each time."""
+    names: list[str] = []
+    compiled = patterns.compiled
+
+    class Counting:
+        def __init__(self, regex: str, *, field: str) -> None:
+            self._known = compiled(regex, field=field)
+            self.programsize = self._known.programsize
+
+        def fullmatch(self, name: str):  # type: ignore[no-untyped-def]
+            names.append(name)
+            return self._known.fullmatch(name)
+
+    monkeypatch.setattr(patterns, "compiled", Counting)
+    monkeypatch.setattr(patterns.MATCHES, "_known", OrderedDict())
+    return names
+
+
+@pytest.mark.promise("P15")
+def test_a_name_is_matched_once_however_many_topics_come_and_go(matched):
+    topics = some_topics((1, "orders", 2), (2, "bills", 1))
+    subscribed = SubscribedTopics()
+    for number in range(3, 10):
+        topics.add(Topic(topic_id(number), f"orders-{number}", 1, {}, Position(number)))
+        metadata = subscribed.metadata([PATTERN, BOTH], topics, 0)
+    assert len(metadata.ids[PATTERN]) == 8
+    assert len(matched) == 2 * 9
+    subscribed.metadata([PATTERN], topics, 0)
+    SubscribedTopics().metadata([PATTERN, BOTH], topics, 0)
+    assert len(matched) == 2 * 9, "of other groups either"
+
+
+def test_what_is_remembered_of_expressions_is_bounded_and_of_topics_that_are_gone_is_forgotten():
+    matches = Matches(names_max=25)
+    names = frozenset(f"t{number}" for number in range(10))
+    for number in range(5):
+        assert finish(matches.resolve(f"t.*|x{number}", names, field="")) == names
+    assert len(matches._known) == 2
+    assert finish(matches.resolve("t.*|x4", frozenset({"t1", "u"}), field="")) == {"t1"}
+    assert len(matches._known["t.*|x4"].seen) == 2
+
+
+@pytest.mark.promise("P15")
+def test_members_of_a_group_have_few_different_expressions():
+    there = [Subscription(regex=f"t{number}") for number in range(PATTERNS_MAX)]
+    refuse_too_many(there, Subscription(regex="t1"))
+    refuse_too_many(there, ORDERS)
+    refuse_too_many(there[1:], Subscription(regex="other"))
+    with pytest.raises(KafkaError) as refused:
+        refuse_too_many(there, Subscription(regex="other"))
+    assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
