@@ -11,8 +11,9 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.slices import Turns
 from broker.node import Node
-from broker.transactions.views import described
+from broker.transactions.views import described, offsets_partitions
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -30,7 +31,7 @@ async def handle(
     response = DescribeTransactionsResponse()
     # Each id once: its partitions may be many.
     async for each in turns.over(dict.fromkeys(request.transactional_ids)):
-        state = _describe(node, each)
+        state = await _describe(node, turns, each)
         response.transaction_states.append(state)
         await turns.spend(sum(len(topic.partitions) for topic in state.topics))
     return response
@@ -57,11 +58,12 @@ def _refused(transactional_id: str, code: ErrorCode) -> DescribedTransaction:
     return DescribedTransaction(transactional_id=transactional_id, error_code=code)
 
 
-def _describe(node: Node, transactional_id: str) -> DescribedTransaction:
+async def _describe(node: Node, turns: Turns, transactional_id: str) -> DescribedTransaction:
     if not transactional_id:
         return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
     machine = node.log_client.machine
     row = machine.transactions.get(transactional_id)
     if row is None:
         return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    return described(row, machine.topics)
+    offsets = await turns.run(offsets_partitions(row.group_ids))
+    return described(row, machine.topics, offsets)

@@ -17,7 +17,13 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
 from broker.transactions.coordinator import ATTEMPTS_MAX
-from broker.transactions.views import OFFSETS_PARTITIONS, OFFSETS_TOPIC, offsets_partition
+from broker.transactions.views import (
+    OFFSETS_PARTITIONS,
+    OFFSETS_TOPIC,
+    offsets_partition,
+    offsets_partitions,
+)
+from coordinator.tables.topics import Topic
 from coordinator.tables.transactions import TransactionRow
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -29,7 +35,10 @@ from protocol.messages import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.types import TopicId
+
+_Offsets = dict[tuple[int, int, int], frozenset[int]]
+"""Partitions of Kafka's topic of offsets that take part in a transaction: by producer id, instance, and
+number of groups, none of which goes before it ends."""
 
 
 async def handle(
@@ -37,8 +46,9 @@ async def handle(
 ) -> WriteTxnMarkersResponse:
     await node.log_client.barrier()
     turns = node.slices.of(call)
+    offsets: _Offsets = {}
     codes = [
-        await _abort(node, call, marker, topic.name, partition)
+        await _abort(node, call, marker, (topic.name, partition), offsets)
         async for marker in turns.over(request.markers)
         async for topic in turns.over(marker.topics)
         async for partition in turns.over(topic.partition_indexes)
@@ -94,9 +104,14 @@ def _answer(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> Writ
 
 
 async def _abort(
-    node: Node, call: Call, marker: WritableTxnMarker, name: str, partition: int
+    node: Node,
+    call: Call,
+    marker: WritableTxnMarker,
+    place: tuple[str, int],
+    offsets: _Offsets,
 ) -> ErrorCode:
     """Give up what is open there. The barrier is behind; what moves since then is seen again."""
+    name, partition = place
     if marker.transaction_result:
         return ErrorCode.INVALID_REQUEST
     for _ in range(ATTEMPTS_MAX):
@@ -104,8 +119,14 @@ async def _abort(
         count = OFFSETS_PARTITIONS if name == OFFSETS_TOPIC else 0
         if not 0 <= partition < (count if topic is None else topic.partition_count):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        row = _open(node, marker, None if topic is None else topic.topic_id, partition)
-        if row is None:
+        row = _open(node, marker)
+        if row is not None and topic is None:
+            key = _key_of(row)
+            if key not in offsets:
+                hashed = offsets_partitions(row.group_ids)
+                offsets[key] = await node.slices.of(call).run(hashed)
+                row = _open(node, marker)  # By now.
+        if row is None or not _takes_part(row, topic, partition, offsets):
             return ErrorCode.NONE
         if marker.producer_epoch < row.txn_metadata.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -120,18 +141,25 @@ async def _abort(
     return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _open(
-    node: Node, marker: WritableTxnMarker, topic_id: TopicId | None, partition: int
-) -> TransactionRow | None:
-    """The open transaction of the producer that the partition takes part in.
-
-    No topic: a partition of Kafka's topic of offsets, as DescribeTransactions tells of groups.
-    """
+def _open(node: Node, marker: WritableTxnMarker) -> TransactionRow | None:
+    """The open transaction of the producer."""
     row = node.log_client.machine.transactions.by_producer(marker.producer_id)
     if row is None or not row.is_ongoing or row.txn_metadata.producer_id != marker.producer_id:
         return None
-    if topic_id is None:
-        takes_part = partition in map(offsets_partition, row.group_ids)
-    else:
-        takes_part = (topic_id, partition) in row.partitions
-    return row if takes_part else None
+    return row
+
+
+def _takes_part(
+    row: TransactionRow, topic: Topic | None, partition: int, offsets: _Offsets
+) -> bool:
+    """No topic: a partition of Kafka's topic of offsets, as DescribeTransactions tells of groups."""
+    if topic is not None:
+        return (topic.topic_id, partition) in row.partitions
+    known = offsets.get(_key_of(row))
+    if known is None:  # It is another transaction by now, or of more groups.
+        return partition in map(offsets_partition, row.group_ids)
+    return partition in known
+
+
+def _key_of(row: TransactionRow) -> tuple[int, int, int]:
+    return row.txn_metadata.producer_id, row.txn_metadata.instance, len(row.group_ids)

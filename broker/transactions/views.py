@@ -7,11 +7,12 @@ others finds none, but is not told that there are no such states.
 Left out: who coordinates which id, barriers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from broker import patterns
 from protocol.messages import DescribedTransaction, ListedTransaction, TransactionTopic
+from protocol.slices import Sliced
 from txn.transactions import State
 
 if TYPE_CHECKING:  # The tools need the names here, and no machine.
@@ -29,10 +30,17 @@ STATES_ELSEWHERE: Final = ("PrepareCommit", "PrepareAbort", "Dead", "PrepareEpoc
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 50
 """Kafka's default (`offsets.topic.num.partitions`)."""
+CHARACTERS_A_SLICE: Final = 10_000
+"""Of group ids that are hashed: a millisecond."""
 
 
-def described(row: "TransactionRow", topics: "Topics") -> DescribedTransaction:
-    """What takes part is told of an open transaction only; topics that are gone drop out."""
+def described(
+    row: "TransactionRow", topics: "Topics", offsets: Collection[int]
+) -> DescribedTransaction:
+    """What takes part is told of an open transaction only; topics that are gone drop out.
+
+    `offsets`: partitions of its groups (`offsets_partitions`).
+    """
     txn_metadata = row.txn_metadata
     found: dict[str, list[int]] = {}
     if txn_metadata.state is State.ONGOING:
@@ -40,8 +48,8 @@ def described(row: "TransactionRow", topics: "Topics") -> DescribedTransaction:
             topic = topics.by_id(topic_id)
             if topic is not None:
                 found.setdefault(topic.name, []).append(partition)
-        if row.group_ids:
-            found[OFFSETS_TOPIC] = sorted(set(map(offsets_partition, row.group_ids)))
+        if offsets:
+            found[OFFSETS_TOPIC] = sorted(offsets)
     return DescribedTransaction(
         transactional_id=row.transactional_id,
         transaction_state=STATE_NAMES[txn_metadata.state],
@@ -88,6 +96,10 @@ class Filter(NamedTuple):
             pattern=patterns.compiled(regex, field="TransactionalIdPattern") if regex else None,
         )
 
+    def elements(self, row: "TransactionRow") -> int:
+        """What it costs at worst to match the row's id, in elements that are looked at."""
+        return 0 if self.pattern is None else patterns.elements(self.pattern, row.transactional_id)
+
     def fits(self, row: "TransactionRow", *, now_ms: int) -> bool:
         txn_metadata = row.txn_metadata
         if self.producer_ids is not None and txn_metadata.producer_id not in self.producer_ids:
@@ -103,6 +115,19 @@ def unknown_states(names: Iterable[str]) -> list[str]:
     """Those that Kafka does not have either, each once."""
     known = {*STATE_NAMES.values(), *STATES_ELSEWHERE}
     return [name for name in dict.fromkeys(names) if name not in known]
+
+
+def offsets_partitions(group_ids: Iterable[str]) -> Sliced[frozenset[int]]:
+    """`offsets_partition` of all of them, which may be many, and of 32 KB each."""
+    found: set[int] = set()
+    left = CHARACTERS_A_SLICE
+    for group_id in list(group_ids):
+        found.add(offsets_partition(group_id))
+        left -= len(group_id)
+        if left <= 0:
+            yield
+            left = CHARACTERS_A_SLICE
+    return frozenset(found)
 
 
 def offsets_partition(group_id: str) -> int:
