@@ -42,6 +42,8 @@ class ResourceType(IntEnum):
 
 CONFIG_ELEMENTS: Final = 3
 """What one config costs, in elements that are looked at: it has synonyms and a documentation."""
+RESOURCE_ELEMENTS: Final = 30
+"""What a resource costs besides: all its configs are looked up, however few are told."""
 
 
 async def handle(
@@ -55,7 +57,8 @@ async def handle(
     async for resource in turns.over(_once(request.resources)):
         result = _describe(node, request, resource)
         response.results.append(result)
-        await turns.spend(CONFIG_ELEMENTS * len(result.configs))
+        if result.error_code == ErrorCode.NONE:
+            await turns.spend(RESOURCE_ELEMENTS + CONFIG_ELEMENTS * len(result.configs))
     return response
 
 
@@ -68,17 +71,18 @@ def refusal(
 
 
 def _once(resources: list[DescribeConfigsResource]) -> list[DescribeConfigsResource]:
-    """A resource that is asked for twice is described once: all its configs are much longer."""
-    return list(
-        {
-            (
-                each.resource_type,
-                each.resource_name,
-                index if each.configuration_keys else -1,
-            ): each
-            for index, each in enumerate(resources)
-        }.values()
-    )
+    """A resource that is asked for twice is described once, with all that is asked of it: its configs
+    are much longer than its name."""
+    wanted: dict[tuple[int, str], DescribeConfigsResource] = {}
+    for each in resources:
+        first = wanted.setdefault((each.resource_type, each.resource_name), each)
+        if first is each or not first.configuration_keys:
+            continue
+        if each.configuration_keys:
+            first.configuration_keys.extend(each.configuration_keys)
+        else:
+            first.configuration_keys = None  # All of them.
+    return list(wanted.values())
 
 
 API: Final = Api(

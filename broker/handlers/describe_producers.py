@@ -35,18 +35,23 @@ async def handle(
 ) -> DescribeProducersResponse:
     await node.log_client.barrier()
     turns = node.slices.of(call)
-    topics = [
-        DescribedProducersTopic(
-            name=topic.name,
-            partitions=[
-                await _describe(node, turns, topic.name, partition)
-                # Each once: its producers may be many.
-                async for partition in turns.over(dict.fromkeys(topic.partition_indexes))
-            ],
+    told: dict[str, set[int]] = {}
+    response = DescribeProducersResponse()
+    async for topic in turns.over(request.topics):
+        # Each partition once, however often its topic is named: its producers may be many.
+        known = told.setdefault(topic.name, set())
+        wanted = [each for each in dict.fromkeys(topic.partition_indexes) if each not in known]
+        known.update(wanted)
+        response.topics.append(
+            DescribedProducersTopic(
+                name=topic.name,
+                partitions=[
+                    await _describe(node, turns, topic.name, partition)
+                    async for partition in turns.over(wanted)
+                ],
+            )
         )
-        async for topic in turns.over(request.topics)
-    ]
-    return DescribeProducersResponse(topics=topics)
+    return response
 
 
 def refusal(

@@ -30,18 +30,24 @@ from protocol.messages import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from protocol.types import TopicId
 
 SINCE_GROUPS = 8
 """Version that asks for several groups; before, what would be a group's is the request's."""
 SINCE_REQUEST_ERROR = 2
+
+_Told = dict[tuple[str, str | TopicId], set[int]]
+"""Partitions that were told, by group and topic as the client names it. Each is told once: it takes a
+few bytes to ask for one, and its metadata has thousands."""
 
 
 async def handle(node: Node, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     await node.log_client.barrier()
     stable = request.require_stable
     turns = node.slices.of(call)
+    told: _Told = {}
     groups = [
-        await _answer(node, turns, call.version, wanted, stable=stable)
+        await _answer(node, turns, call.version, wanted, told, stable=stable)
         async for wanted in turns.over(_once(_groups(call, request)))
     ]
     return _response(call, request, groups)
@@ -106,7 +112,13 @@ def _response(
 
 
 async def _answer(
-    node: Node, turns: Turns, version: int, wanted: OffsetFetchRequestGroup, *, stable: bool
+    node: Node,
+    turns: Turns,
+    version: int,
+    wanted: OffsetFetchRequestGroup,
+    told: _Told,
+    *,
+    stable: bool,
 ) -> OffsetFetchResponseGroup:
     try:
         node.groups.coordinates(wanted.group_id)
@@ -120,7 +132,15 @@ async def _answer(
         topics = await _all(node, turns, offsets, stable=stable)
     else:
         topics = [
-            await _topic(node, turns, version, offsets, topic, stable=stable)
+            await _topic(
+                node,
+                turns,
+                version,
+                offsets,
+                topic,
+                told=told.setdefault((wanted.group_id, topic.name or topic.topic_id), set()),
+                stable=stable,
+            )
             async for topic in turns.over(wanted.topics)
         ]
     return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
@@ -166,6 +186,7 @@ async def _topic(
     offsets: GroupOffsets,
     wanted: OffsetFetchRequestTopic,
     *,
+    told: set[int],
     stable: bool,
 ) -> OffsetFetchResponseTopic:
     topics = node.log_client.machine.topics
@@ -178,6 +199,9 @@ async def _topic(
         code = ErrorCode.NONE
     answer = OffsetFetchResponseTopic(name=wanted.name, topic_id=wanted.topic_id)
     async for index in turns.over(wanted.partition_indexes):
+        if index in told:
+            continue
+        told.add(index)
         row = None
         if topic is not None and 0 <= index < topic.partition_count:
             if stable and offsets.has_pending(topic.topic_id, index):
