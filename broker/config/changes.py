@@ -10,7 +10,7 @@ Left out: two appends to one list at the same time; the later one then has not s
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
 
@@ -25,6 +25,9 @@ class OpType(IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
+
+
+_OPERATIONS: Final = frozenset(OpType)
 
 
 class AlterConfigOp(NamedTuple):
@@ -65,7 +68,7 @@ def changed(
     before: Mapping[str, str], operations: Sequence[AlterConfigOp], rules: ConfigRules
 ) -> Changes:
     """IncrementalAlterConfigs: what is not named stays as it is. Raises KafkaError likewise."""
-    unknown = [str(op.operation) for op in operations if op.operation not in list(OpType)]
+    unknown = [str(op.operation) for op in operations if op.operation not in _OPERATIONS]
     if unknown:
         reason = f"Unknown config operation: {', '.join(unknown)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
@@ -103,7 +106,8 @@ def _changed_list(
     items = _items(before[name] if name in before else rules.inherited(name))
     named = _items(value)
     if operation is OpType.SUBTRACT:
-        return ",".join(item for item in items if item not in named)
+        gone = frozenset(named)  # A request may name very many.
+        return ",".join(item for item in items if item not in gone)
     return ",".join(dict.fromkeys([*items, *named]))
 
 

@@ -19,6 +19,8 @@ from protocol.types import TopicId
 
 CLIENT_MAKES_ID_FROM: Final = 1
 """Version from which members come with an id of their own (KIP-1082)."""
+SUBSCRIBED_MAX: Final = 25_000
+"""Topics that a member names. More of the shortest names fit into no entry of the log, packed."""
 
 
 def validate(
@@ -31,6 +33,8 @@ def validate(
     _refuse_empty(request.group_id, "GroupId")
     _refuse_empty(request.instance_id, "InstanceId")
     _refuse_empty(request.rack_id, "RackId")
+    if len(request.subscribed_topic_names or ()) > SUBSCRIBED_MAX:
+        raise _invalid(f"A member subscribes to at most {SUBSCRIBED_MAX} topics by name.")
     if epoch == 0:
         _validate_join(request)
     elif epoch == EPOCH_AWAY and request.instance_id is None:
@@ -92,12 +96,12 @@ def owned_by(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
     """Returns the partitions that the member reports; None: the same as before."""
     if request.topic_partitions is None:
         return None
-    owned: dict[TopicId, frozenset[int]] = {}
+    owned: dict[TopicId, set[int]] = {}
     for topic in request.topic_partitions:
         if topic.partitions:
-            before = owned.get(topic.topic_id, frozenset())
-            owned[topic.topic_id] = before.union(topic.partitions)
-    return owned
+            # Added to, not made anew: a topic may be named a hundred thousand times.
+            owned.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in owned.items()}
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
