@@ -102,10 +102,10 @@ class _Looking(NamedTuple):
     async def into(self, row: Span, search: Callable[[Batches], Sliced[_Place]]) -> _Place:
         """What a search in a span finds, away from the loop; NOWHERE when nobody waits any more."""
         node, call = self.node, self.call
-        async with node.off_loop.places(row.records):
+        async with node.off_loop.places(row.records, call):
             batches = node.reader.cached(row) or await _load(node, row)
             found = await node.off_loop.run(
-                search(batches), records=row.records, gone=lambda: call.abandoned
+                search(batches), records=row.records, call=call, gone=lambda: call.abandoned
             )
         return NOWHERE if found is None else found
 

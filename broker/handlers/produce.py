@@ -228,7 +228,9 @@ class _Request:
         self._unread = []
 
     async def _read(self, batch: Unread) -> ValidBatch | InvalidBatch | None:
-        run = self._node.off_loop.run(batch.work, records=batch.records, gone=self._is_over)
+        run = self._node.off_loop.run(
+            batch.work, records=batch.records, call=self._call, gone=self._is_over
+        )
         # An error that nobody foresaw ends the connection, as in `broker.edge.dispatch`.
         (outcome,) = await asyncio.gather(run, return_exceptions=True)
         if not isinstance(outcome, BaseException):
