@@ -34,6 +34,9 @@ from storage.stores.object_store import ObjectNotFoundError, StoreError
 MiB: Final = 1 << 20
 LOAD_BYTES_MAX: Final = 8 * MiB
 """Bytes that one fetch has read from the store at a time, its first span comes on top (P15)."""
+ROWS_MAX: Final = 4_000
+"""Rows that one fetch looks at: each takes microseconds, however few bytes it has. Whoever has more
+to read asks again."""
 PAGE_ROW_BYTES: Final = 350
 """About what a row of a page takes in memory."""
 ROUNDS_MAX: Final = 6
@@ -214,11 +217,13 @@ class Collected(NamedTuple):
 class _Budget:
     """The bytes that are left of the fetch's limits."""
 
-    __slots__ = ("again", "committed", "first", "left", "to_load")
+    __slots__ = ("again", "committed", "first", "left", "rows", "to_load")
 
     def __init__(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> None:
         self.committed = committed
         self.left = bytes_max
+        self.rows = ROWS_MAX
+        """What may be looked at. Without one nothing is left."""
         self.first = True
         """Nothing has been given yet: the next batch comes whatever its size."""
         self.again = found is not None
@@ -317,7 +322,7 @@ class Collector:
         limit = min(place.wanted.partition_max_bytes, budget.left)
         offset = place.wanted.fetch_offset
         bound = fetchable_end(row, committed=budget.committed)
-        if offset >= bound or (limit <= 0 and not budget.first):
+        if offset >= bound or ((limit <= 0 or budget.rows <= 0) and not budget.first):
             return
         records: list[memoryview] = []
         given = 0
@@ -347,7 +352,13 @@ class Collector:
                     given += piece.byte_count
                     offset = piece.next_offset
                 budget.first = False
-                if offset < one.next_offset or offset >= bound or given >= limit:
+                budget.rows -= 1
+                if (
+                    offset < one.next_offset
+                    or offset >= bound
+                    or given >= limit
+                    or budget.rows <= 0
+                ):
                     break
         except StoreError as error:
             _fail(answer, error, given, found, collected)

@@ -74,7 +74,7 @@ from protocol.fetch import (
 )
 from protocol.messages.budgets import OverBudgetError, elements_max
 from protocol.messages.codec import refusable
-from protocol.types import Buffer, Incarnation
+from protocol.types import Buffer, Incarnation, TopicId
 from storage.formats.spans import ObjectId
 from storage.reader import Reader
 from storage.stores.object_store import ObjectNotFoundError, StoreError
@@ -537,6 +537,7 @@ class FetchPath:
 
     def _applied(self, applied: Applied) -> None:
         woken = False
+        deleted: set[TopicId] = set()
         for command, outcome in zip(applied.entry.commands, applied.outcomes, strict=True):
             if isinstance(command, CommitChunk) and isinstance(outcome, ChunkCommitted):
                 self._note_recent(ObjectId(applied.incarnation, command.number), command.length)
@@ -549,7 +550,9 @@ class FetchPath:
                 woken |= len(self.parked) > 0 and self._arrivals.trimmed(command, outcome)
             elif isinstance(command, DeleteTopic):
                 self._rules.forget(command.topic_id)
-                woken |= self.parked.disturbed(command.topic_id)
+                deleted.add(command.topic_id)
+        if deleted:
+            woken |= self.parked.disturbed(deleted)
         if woken and not self._wake_soon:
             self._wake_soon = True
             self._loop.call_soon(self._wake)

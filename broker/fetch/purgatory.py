@@ -199,15 +199,16 @@ class FetchPurgatory(Generic[Poll]):
                 woken = True
         return woken
 
-    def disturbed(self, topic_id: TopicId) -> bool:
-        """The topic is not what it was: whoever waits for it must look again. True: somebody does.
+    def disturbed(self, topic_ids: Collection[TopicId]) -> bool:
+        """The topics are not what they were: whoever waits for them must look again. True: somebody
+        does.
 
-        Walks all watched partitions; topics are deleted seldom.
+        Walks all watched partitions, so it is called once for all topics that are deleted together.
         """
         woken = False
         for table in (self._watchers, self._committed):
             for (watched_id, _), watchers in table.items():
-                if watched_id == topic_id:
+                if watched_id in topic_ids:
                     self._ready.update(watchers.polls)
                     woken = True
         return woken

@@ -73,3 +73,18 @@ async def test_few_fetches_read_from_the_store_at_a_time(world: World) -> None:
         assert len(world.store.reads) == 2
         for answer in answers:
             assert (await answer.partition()).records
+
+
+@pytest.mark.promise("P15")
+async def test_one_fetch_looks_at_a_bounded_number_of_rows(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    """Each takes microseconds, however few bytes it has; who has more to read asks again."""
+    monkeypatch.setattr("broker.fetch.answers.ROWS_MAX", 3)
+    async with world.with_topic("a", partitions=2) as (agent,):
+        for number in range(5):
+            await agent.produce("t", batch(b"%d" % number), batch(b"%d" % number)).wait()
+        assert agent.row("t").row_count == 5
+        rows = await agent.fetch("t", 0, 0).partitions()
+        assert [len(row.records) // len(batch(b"0")) for row in rows] == [3, 0]
+        assert await agent.fetch("t", 3).values() == [b"3", b"4"]

@@ -61,7 +61,7 @@ def test_whoever_waits_for_a_disturbed_topic_is_ready(committed: bool) -> None:
     for name, topics in (("t", (T, U)), ("u", (U,))):
         watches = [(topic, 0, 100, 0) for topic in topics]
         parked.park(name, watches, committed=committed, bytes_missing=1, deadline_ms=1000)
-    assert parked.disturbed(T)
+    assert parked.disturbed({T})
     assert parked.take_ready() == ["t"]
     assert len(parked) == 1
 
