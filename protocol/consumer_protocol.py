@@ -31,6 +31,10 @@ PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of groups whose members speak this."""
 VERSION_MAX: Final = 3
 NO_GENERATION: Final = -1
+TOPICS_MAX: Final = 100_000
+"""Of one subscription or assignment: all that a cluster can have."""
+PARTITIONS_MAX: Final = 250_000
+"""Likewise."""
 
 _OWNED_FROM: Final = 1
 _GENERATION_FROM: Final = 2
@@ -128,8 +132,15 @@ def _read_version(view: memoryview) -> tuple[int, int]:
     return min(version, VERSION_MAX), 2
 
 
-def _read_strings(view: memoryview, at: int) -> tuple[list[str], int]:
+def _read_topic_count(view: memoryview, at: int) -> tuple[int, int]:
     count, at = read_array_count(view, at, flexible=False)
+    if count > TOPICS_MAX:
+        raise ProtocolError(f"{count} topics of one consumer, at most {TOPICS_MAX}")
+    return count, at
+
+
+def _read_strings(view: memoryview, at: int) -> tuple[list[str], int]:
+    count, at = _read_topic_count(view, at)
     values = []
     for _ in range(count):
         value, at = read_string(view, at, flexible=False)
@@ -146,8 +157,9 @@ def _read_bytes(view: memoryview, at: int) -> tuple[bytes | None, int]:
 
 def _read_partitions(view: memoryview, at: int) -> tuple[dict[str, list[int]], int]:
     """An array of topics with partitions. A topic named twice has what is in both."""
-    count, at = read_array_count(view, at, flexible=False)
+    count, at = _read_topic_count(view, at)
     found: dict[str, list[int]] = {}
+    left = PARTITIONS_MAX
     for _ in range(count):
         topic, at = read_string(view, at, flexible=False)
         partitions = found.setdefault(topic, [])
@@ -155,6 +167,9 @@ def _read_partitions(view: memoryview, at: int) -> tuple[dict[str, list[int]], i
         end = at + INT32.size * size
         if end > len(view):
             raise ProtocolError(f"{size} partitions with {len(view) - at} bytes left")
+        left -= size
+        if left < 0:
+            raise ProtocolError(f"more than {PARTITIONS_MAX} partitions of one consumer")
         partitions += [number for (number,) in INT32.iter_unpack(view[at:end])]
         at = end
     return found, at

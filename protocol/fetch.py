@@ -16,7 +16,7 @@ from typing import Final
 
 from protocol import apis
 from protocol.errors import ErrorCode
-from protocol.messages.layouts import SLICE_ELEMENTS, Meter
+from protocol.messages.layouts import Meter
 from protocol.primitives import (
     INT32,
     MALFORMED,
@@ -42,6 +42,9 @@ _RACK_FROM: Final = 11
 _FLEXIBLE_FROM: Final = 12
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
+
+_READ_AT_ONCE: Final = 32
+"""Partitions, between two looks at how many bytes they took: each may have a thousand tagged fields."""
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -165,12 +168,12 @@ def _parse_slices(version: int, view: memoryview) -> Generator[None, None, Fetch
         meter.take(left)
         partitions: list[FetchPartition] = []
         while left:
-            some = min(left, SLICE_ELEMENTS)
+            some = min(left, _READ_AT_ONCE, meter.left)
             more, at = _read_some(view, at, version, some)
             partitions += more
             left -= some
             meter.left -= some
-            if meter.left <= 0:
+            if meter.left <= 0 or at > meter.pause_at:
                 yield
                 meter.begin_slice(at)
         if flexible:

@@ -120,7 +120,8 @@ def _parse_request(version: int, view: memoryview) -> ProduceRequest:
         else:
             name, at = read_string(view, at, flexible=flexible)
         if flexible:
-            partitions, at = _partitions_flexible(view, at, left)
+            partitions, at, tagged = _partitions_flexible(view, at, left)
+            left -= tagged
         else:
             partitions, at = _partitions_fixed(view, at, left)
         left -= len(partitions)
@@ -152,13 +153,16 @@ def _partitions_fixed(view: memoryview, at: int, most: int) -> tuple[list[Produc
 
 def _partitions_flexible(
     view: memoryview, at: int, most: int
-) -> tuple[list[ProducePartition], int]:
+) -> tuple[list[ProducePartition], int, int]:
+    """Partitions, the place after them, and how many bytes of tagged fields there were: nobody
+    sends any, and so each counts as an element."""
     count, at = read_array_count(view, at, flexible=True)
     if count > most:
         raise OverBudgetError(apis.PRODUCE)
     partitions: list[ProducePartition] = []
     end = len(view)
     unpack = _PARTITION_FLEXIBLE.unpack_from
+    tagged = 0
     for _ in range(count):
         # Nearly all lengths take one or two bytes; reading those here saves two calls.
         partition, first = unpack(view, at)
@@ -178,8 +182,16 @@ def _partitions_flexible(
             at += size
         else:
             raise ProtocolError(f"records of {size} bytes with {end - at} bytes left")
-        at = at + 1 if view[at] == 0 else skip_tagged_fields(view, at)
-    return partitions, at + 1 if view[at] == 0 else skip_tagged_fields(view, at)
+        if view[at] == 0:
+            at += 1
+            continue
+        after = skip_tagged_fields(view, at)
+        tagged += after - at
+        if count + tagged > most:
+            raise OverBudgetError(apis.PRODUCE)
+        at = after
+    after = skip_tagged_fields(view, at)
+    return partitions, after, tagged + after - at - 1
 
 
 def encode_response(

@@ -16,6 +16,10 @@ from protocol.errors import ProtocolError
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of APIs that carry no records; 100,000 topics with long names still fit."""
 
+RESPONSE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of answers without records. Clients take no more at once (librdkafka's receive.message.max.bytes is
+100 MB)."""
+
 AT_ONCE_BYTES_MAX: Final = 4 * 1024
 """Requests up to this are read and handled at once, longer ones in slices of the loop's time."""
 
@@ -23,11 +27,14 @@ PARTITIONS_MAX: Final = 250_000
 """Of what names topics with their partitions: all that a cluster can have, each of a topic of its own,
 and more."""
 NAMES_MAX: Final = 100_000
-"""Of what names topics to be made or described, groups, ids, members, resources."""
+"""Of what names topics to be deleted or described, groups, ids, resources."""
+CHANGED_MAX: Final = 50_000
+"""Of what makes topics or partitions, or sets configs. Kafka takes 10,000 partitions or configs in one
+request; assignments of three replicas, or three configs for each topic, come on top."""
 PRODUCED_MAX: Final = 20_000
 """Of a Produce, whose partitions are written in one go: 10,000, each of a topic of its own."""
 FEW_MAX: Final = 10_000
-"""Of everything else: filters, features, protocols of a member."""
+"""Of everything else: filters, features, protocols of a member, members of a group (5,000)."""
 
 _OF_PARTITIONS: Final = (
     apis.FETCH,
@@ -41,7 +48,6 @@ _OF_PARTITIONS: Final = (
     apis.WRITE_TXN_MARKERS,
     apis.TXN_OFFSET_COMMIT,
     apis.DESCRIBE_LOG_DIRS,
-    apis.CREATE_PARTITIONS,
     apis.ELECT_LEADERS,
     apis.OFFSET_DELETE,
     apis.DESCRIBE_PRODUCERS,
@@ -49,22 +55,25 @@ _OF_PARTITIONS: Final = (
 )
 _OF_NAMES: Final = (
     apis.FIND_COORDINATOR,
-    apis.LEAVE_GROUP,
-    apis.SYNC_GROUP,
     apis.DESCRIBE_GROUPS,
-    apis.CREATE_TOPICS,
     apis.DELETE_TOPICS,
     apis.DESCRIBE_CONFIGS,
-    apis.ALTER_CONFIGS,
     apis.DELETE_GROUPS,
-    apis.INCREMENTAL_ALTER_CONFIGS,
     apis.DESCRIBE_TRANSACTIONS,
     apis.CONSUMER_GROUP_DESCRIBE,
     apis.DESCRIBE_TOPIC_PARTITIONS,
 )
 
+_OF_CHANGES: Final = (
+    apis.CREATE_TOPICS,
+    apis.CREATE_PARTITIONS,
+    apis.ALTER_CONFIGS,
+    apis.INCREMENTAL_ALTER_CONFIGS,
+)
+
 ELEMENTS_MAX: Final = {
     **dict.fromkeys(apis.APIS, FEW_MAX),
+    **dict.fromkeys(_OF_CHANGES, CHANGED_MAX),
     **dict.fromkeys(_OF_NAMES, NAMES_MAX),
     **dict.fromkeys(_OF_PARTITIONS, PARTITIONS_MAX),
     apis.PRODUCE: PRODUCED_MAX,

@@ -24,7 +24,11 @@ from typing import Any, NamedTuple
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages import cluster, groups, schemas, topics, transactions
-from protocol.messages.budgets import AT_ONCE_BYTES_MAX, REQUEST_BYTES_MAX
+from protocol.messages.budgets import (
+    AT_ONCE_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    RESPONSE_BYTES_MAX,
+)
 from protocol.messages.layouts import (
     FIXED,
     Layout,
@@ -103,13 +107,19 @@ def encode_response(key: int, version: int, response: Any) -> bytes:
 
 
 def encode_slices(key: int, version: int, response: Any) -> Pauses:
-    """As `encode_response`, with pauses."""
+    """As `encode_response`, with pauses. Raises ProtocolError for an answer of too many bytes."""
     layout = response_layout(key, version)
     if layout.write_slices is None or key == apis.API_VERSIONS:
         return encode_response(key, version, response)
     out = bytearray()
-    yield from layout.write_slices(out, response, Meter(key))
-    return bytes(out)
+    for _ in layout.write_slices(out, response, Meter(key)):
+        if len(out) > RESPONSE_BYTES_MAX:
+            raise ProtocolError(
+                f"the answer would have more than {RESPONSE_BYTES_MAX} bytes;"
+                " ask for less at a time"
+            )
+        yield
+    return out
 
 
 def encode_request(key: int, version: int, request: Any) -> bytes:

@@ -1,11 +1,13 @@
 """Budgets of elements: refused before they are made, passed by whatever honest clients send."""
 
+import struct
 import tracemalloc
 
 import pytest
 
-from protocol import apis, messages
+from protocol import apis, fetch, messages, produce
 from protocol.errors import ProtocolError
+from protocol.messages import codec
 from protocol.messages.budgets import AT_ONCE_BYTES_MAX, ELEMENTS_MAX, OverBudgetError
 from protocol.messages.codec import decode_slices, encode_slices, refusable, request_layout
 from protocol.messages.layouts import SLICE_ELEMENTS, Meter
@@ -196,3 +198,35 @@ def test_answers_with_an_error_code_of_their_own_can_refuse_the_whole():
     assert refusable(apis.METADATA, 13)
     assert not refusable(apis.METADATA, 12)
     assert not refusable(apis.OFFSET_FETCH, 8)
+
+
+@pytest.mark.promise("P15")
+def test_tagged_fields_of_a_produce_count_as_elements():
+    """A thousand in each place would be twenty million."""
+    tagged = uvarint(900) + b"\5\0" * 900
+    body = b"\0\xff\xff" + bytes(4) + b"\2\2t" + uvarint(101) + (bytes(5) + tagged) * 100 + b"\0\0"
+    with pytest.raises(OverBudgetError):
+        produce.parse_request(9, body)
+    few = b"\0\xff\xff" + bytes(4) + b"\2\2t" + uvarint(3) + (bytes(5) + tagged) * 2 + b"\0\0"
+    assert len(produce.parse_request(9, few).topics[0][2]) == 2
+
+
+@pytest.mark.promise("P15")
+def test_tagged_fields_of_a_fetch_are_read_with_pauses():
+    tagged = uvarint(900) + b"\5\0" * 900
+    partition = struct.pack(">iiqiqi", 0, -1, 0, -1, -1, 100) + tagged
+    head = bytes(4) + bytes(13) + bytes(4) + b"\xff\xff\xff\xff" + b"\2\2t"
+    body = head + uvarint(1001) + partition * 1000 + b"\0\1\1\0"
+    request, pauses = in_slices(fetch.parse_slices(12, body))
+    assert len(request.topics[0][2]) == 1000
+    assert pauses >= 1000 // 32
+
+
+@pytest.mark.promise("P15")
+def test_an_answer_that_no_client_would_take_is_not_made(monkeypatch):
+    monkeypatch.setattr(codec, "RESPONSE_BYTES_MAX", 100_000)
+    rows = [messages.OffsetFetchResponsePartition(metadata="m" * 1_000)] * 1_000
+    topic = messages.OffsetFetchResponseTopic(name="t", partitions=rows)
+    response = messages.OffsetFetchResponse(topics=[topic])
+    with pytest.raises(ProtocolError, match="ask for less"):
+        in_slices(encode_slices(apis.OFFSET_FETCH, 5, response))

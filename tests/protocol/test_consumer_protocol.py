@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.consumer_protocol import (
+    PARTITIONS_MAX,
+    TOPICS_MAX,
     VERSION_MAX,
     Subscription,
     read_assignment,
@@ -163,3 +165,20 @@ def test_garbage_is_read_or_refused_and_nothing_else(read: Any, write: Any, data
     except ProtocolError:
         return
     assert read(write(found)) == found
+
+
+@pytest.mark.promise("P15")
+def test_more_topics_or_partitions_than_a_cluster_can_have_are_not_read() -> None:
+    """Two bytes each: eight megabytes would be four million."""
+    head = struct.pack(">h", 0)
+    names = struct.pack(">i", TOPICS_MAX + 1) + bytes(2 * (TOPICS_MAX + 1))
+    with pytest.raises(ProtocolError, match=f"at most {TOPICS_MAX}"):
+        read_subscription(head + names + struct.pack(">i", -1))
+    topic = struct.pack(">hi", 0, PARTITIONS_MAX // 2) + bytes(4 * (PARTITIONS_MAX // 2))
+    for count, is_read in ((2, True), (3, False)):
+        data = head + struct.pack(">i", count) + topic * count + struct.pack(">i", -1)
+        if is_read:
+            assert len(read_assignment(data)[""]) == PARTITIONS_MAX
+        else:
+            with pytest.raises(ProtocolError, match=f"more than {PARTITIONS_MAX}"):
+                read_assignment(data)
