@@ -78,6 +78,7 @@ class Alteration(RequestedChange):
 
     resource_type: int
     resource_name: str
+    config_count: int
     changes_of: ChangesOf
 
 
@@ -127,6 +128,7 @@ async def alter(
         Alteration(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
+            config_count=len(resource.configs),
             changes_of=changes_of(resource.configs),
         )
         for resource in request.resources
@@ -137,7 +139,7 @@ async def alter(
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
     turns = node.slices.of(call)
     for item in alterations:
-        await turns.spend(ALTERATION_ELEMENTS)
+        await turns.spend(ALTERATION_ELEMENTS + item.config_count)
         try:
             if counts[item.resource_type, item.resource_name] > 1:
                 reason = "Each resource must appear at most once."
@@ -158,7 +160,7 @@ async def alter(
                     name = item.resource_name
                     count_proposal(node.config_shares, owner, name, byte_count, item.future)
     await wait_for_changes(alterations, WAIT_MS)
-    return [_result(item) for item in alterations]
+    return [_result(item) async for item in turns.over(alterations)]
 
 
 def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:

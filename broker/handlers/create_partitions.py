@@ -54,7 +54,9 @@ async def handle(
         except KafkaError as error:
             item.refused = error
     await wait_for_changes(wanted.values(), request.timeout_ms)
-    return CreatePartitionsResponse(results=[_result(*each) for each in wanted.items()])
+    return CreatePartitionsResponse(
+        results=[_result(*each) async for each in turns.over(wanted.items())]
+    )
 
 
 def refusal(

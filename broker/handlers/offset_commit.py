@@ -59,7 +59,16 @@ async def handle(node: Node, call: Call, request: OffsetCommitRequest) -> Offset
         rest = iter(await in_parts(turns, wanted, commit))
     return OffsetCommitResponse(
         topics=[
-            _answer(topic, [next(rest) async for _ in turns.over(topic.partitions)])
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=next(rest)
+                    )
+                    async for partition in turns.over(topic.partitions)
+                ],
+            )
             async for topic in turns.over(request.topics)
         ]
     )
