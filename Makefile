@@ -10,13 +10,17 @@ MINUTES ?= 10
 SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * \
   os.sysconf("SC_PHYS_PAGES"); print(max(2, min(os.cpu_count() + 1, memory // (3 << 30))))')
 UNIT_TESTS := $(BIN)/python -m pytest -m "not integration and not sim" -n logical --dist worksteal
+# What is downloaded must be one of the files that constraints.txt has the hashes of. Frazil itself has
+# none, so not everything can be required to have some.
+INSTALL := $(BIN)/python -m pip install --quiet --no-require-hashes --constraint constraints.txt \
+  --build-constraint constraints.txt
 # Downloads break off now and then.
 patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench bench-export readers demo faults sim explore fuzz mutants keep lint static style clean help
+.PHONY: run check test bench bench-export readers demo faults sim explore fuzz mutants keep constraints lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
@@ -32,6 +36,7 @@ help:
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
 	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
+	@echo "make constraints   writes constraints.txt from pyproject.toml; UPGRADE=--upgrade for newer versions"
 	@echo "make lint   format, lint, types, structure"
 
 # The environment: made once, brought up to date when what it is made from changes.
@@ -43,17 +48,16 @@ $(BIN)/python:
 	    $$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y python3-venv >/dev/null || \
 	    { echo "please install python3-venv and try again"; exit 1; }; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing Frazil into $(VENV) ..."
-	@$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-	  --editable '.[export]')
+	@$(call patiently,$(BIN)/python -m pip install --quiet 'pip>=26.3')
+	@$(call patiently,$(INSTALL) --editable '.[export]')
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
 	@echo "installing what the tests need into $(VENV) ..."
-	@$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev)
+	@$(call patiently,$(INSTALL) --group dev)
 	@touch $@
 
 run: $(VENV)/.run
@@ -115,6 +119,13 @@ keep: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java etcd
 	@rm -rf dist/kept && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist/kept .
 	@$(BIN)/python -m tests.releases dist/kept/frazil-*.whl $(VERSION)
+
+# For all versions of Python that pyproject.toml names, on all platforms; what fits stays as it is.
+constraints:
+	@$(PYTHON) -m venv build/uv && build/uv/bin/python -m pip install --quiet uv
+	@build/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate $(UPGRADE) \
+	  --custom-compile-command 'make constraints' --extra export --group dev --group build \
+	  --output-file constraints.txt pyproject.toml
 
 # A bug of the same length, planted in the same second, would not be compiled.
 mutants: export PYTHONDONTWRITEBYTECODE = 1
