@@ -25,7 +25,7 @@ from broker.admin import metrics
 from broker.admin.access import SHUT, Access, access_of
 from broker.admin.listener import AdminView, make_app
 from broker.admin.load_watch import LoadWatch
-from broker.admin.memory_bound import machine_bytes, memory_bound
+from broker.admin.memory_bound import CONNECTION_BYTES, machine_bytes, memory_bound
 from broker.composition import Parts, compose
 from broker.config.settings import (
     WILDCARD_HOSTS,
@@ -379,7 +379,11 @@ class Agent:
                 writer=writer,
                 jobs=jobs,
                 load=load,
-                memory_bound=lambda: bound + machine_bytes(log_client.machine),
+                memory_bound=lambda: (
+                    bound
+                    + machine_bytes(log_client.machine)
+                    + CONNECTION_BYTES * node.stats.connections_open
+                ),
                 ready=lambda: not self.not_ready(),
                 store_reachable=lambda: self._identified and self._store.trouble is None,
                 now_ms=parts.now_ms,
@@ -462,6 +466,8 @@ class Agent:
             return
         limits = shells.limits
         logger.info("at most %s", told_of_connections(limits, self._descriptors))
+        bound = memory_bound(self._settings, request_bytes_max=limits.held_bytes_max)
+        logger.info("at most %d MiB of memory, besides what the cluster holds", bound >> 20)
         self._server = KafkaServer(shells.node, SERVED, limits=limits)
         tasks.create_task(self._server.run(), name="connections")
         tasks.create_task(shells.load.run(), name="load")

@@ -1,8 +1,9 @@
 """How much memory an agent takes at most: a sum of bounds, each kept by the part that has it.
 
 docs/design/bounded.md has the formula in words. Of these parts most are empty most of the time; all
-of them full at once is what a pod must have room for. What the cluster holds (`machine_bytes`) grows
-with it, and the worker of the jobs, a process of its own, holds that a second time.
+of them full at once is what a pod must have room for. What grows comes on top: connections, and
+what the cluster holds (`machine_bytes`), which the worker of the jobs, a process of its own, holds a
+second time.
 """
 
 from typing import Final
@@ -23,6 +24,8 @@ ELEMENT_BYTES: Final = 2 * 200
 """Of a long request, decoded, and of its answer."""
 OPEN_BATCHES: Final = 2
 """That are looked into beside the loop at a time (`broker.calls.off_loop`)."""
+CONNECTION_BYTES: Final = 8 << 10
+"""A quiet one takes half of it; what it sends is among requests."""
 ROW_BYTES, WINDOW_BYTES, PARTITION_BYTES = 32, 114, 1024
 """In the machine (docs/design/costs.md)."""
 
