@@ -24,9 +24,9 @@ from tests.parts.servers import FrazilDev
 QUICK = ("puts.per.second=1000", "cache.bytes=64MiB", "produce.buffer.bytes=64MiB")
 """So that a record takes milliseconds, and memory that is held shows."""
 ATTACK_S_MAX = 90.0
-WATCHED_S_MIN = 4.0
+WATCHED_S_MIN = 2.5
 """However short the attack: what it leaves behind is seen too."""
-WARM_S = 1.0
+WARM_S = 0.7
 
 
 @dataclass
