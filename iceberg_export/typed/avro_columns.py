@@ -87,6 +87,9 @@ def _read_union(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -
         chosen = active & (branches == number)
         if branch.kind == "null":
             is_null |= chosen
+        elif not chosen.any():
+            # Often in lists, whose rounds are of few rows.
+            read.append(pa.nulls(len(active), branch.arrow))
         else:
             read.append(_read(branch, cursor, chosen, cells))
     if not read:

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from iceberg_export.records.decode import BATCH_BYTES_MAX, HEADERS_MAX, PIECE_BYTES
+from iceberg_export.typed.cells import CELLS_MAX
 from protocol import records
 from protocol.records import Record, build_batch
 
@@ -59,6 +61,26 @@ with place(1) as here:
         at += size
     report = here.export()
     print(report.rows, report.dead, peak() - before)
+"""
+
+
+CELL_BYTES = 40
+TYPED = """
+import sys
+from iceberg_export.typed.typed_rows import RowDecoder
+from tests.iceberg_export.typed.test_cells import protobuf_of, rows_of, typing_of, wide_protobuf
+
+def peak():
+    status = open("/proc/self/status").read()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+make = {"columns": wide_protobuf, "lists": protobuf_of}[sys.argv[1]]
+schema, payload = make(width=500)
+rows = rows_of(schema, [payload(int(sys.argv[2]))] * int(sys.argv[3]))
+decoder = RowDecoder(typing_of(schema))
+list(decoder.parts(rows.slice(0, 1)))
+before = peak()
+print(sum(found.rows.num_rows for _, found in decoder.parts(rows)), peak() - before)
 """
 
 
@@ -134,6 +156,20 @@ def test_large_records_take_the_batch_and_the_columns_of_two(tmp_path):
     rows, grown = rows_and_peak(tmp_path, *[one] * 3)
     assert rows == 3
     assert grown < 3 * BATCH_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("what", "elements", "count"), [("columns", 0, 131_072), ("lists", 100, 5_000)]
+)
+def test_records_of_wide_schemas_take_the_cells_that_are_decoded_together(what, elements, count):
+    done = subprocess.run(
+        [sys.executable, "-c", TYPED, what, str(elements), str(count)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows, grown = map(int, done.stdout.split())
+    assert rows == count
+    assert grown < 2 * CELLS_MAX * CELL_BYTES
 
 
 def test_a_task_stays_within_its_bound_whatever_it_is_sent(tmp_path):

@@ -46,8 +46,13 @@ def json_of(kind, element):
     return Schema(7, JSON, json.dumps(schema)), payload
 
 
-def protobuf_of(declared, *, keys):
-    fields = " ".join(f"int32 f{n} = {n + 1};" for n in range(WIDTH))
+def wide_protobuf(width):
+    fields = " ".join(f"int32 f{n} = {n + 1};" for n in range(width))
+    return Schema(7, PROTOBUF, f'syntax = "proto3"; message R {{ {fields} }}'), bytes
+
+
+def protobuf_of(declared="repeated Wide", *, keys=False, width=WIDTH):
+    fields = " ".join(f"int32 f{n} = {n + 1};" for n in range(width))
     text = f'syntax = "proto3"; message R {{ {declared} list = 1; }} message Wide {{ {fields} }}'
 
     def payload(count):
@@ -71,7 +76,7 @@ SHAPES = {
     "json-objects": json_of("array", b"{}"),
     "json-nulls": json_of("array", b"null"),
     "json-map": json_of("map", b"{}"),
-    "protobuf-list": protobuf_of("repeated Wide", keys=False),
+    "protobuf-list": protobuf_of(),
     "protobuf-map": protobuf_of("map<int32, Wide>", keys=True),
 }
 
