@@ -123,7 +123,7 @@ def make_app(view: AdminView) -> web.Application:
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/health/live", _live)
     app.router.add_get("/health/ready", _ready)
-    app.router.add_get("/log", _log)
+    app.router.add_get("/log", _log, allow_head=False)
     app.router.add_get("/jobs", _jobs)
     app.router.add_post("/jobs/{job}/run", _run_job)
     app.router.add_get("/objects/unnamed", _unnamed)

@@ -25,7 +25,9 @@ SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 """They change nothing."""
 SHOWN_MAX: Final = 100
 """Characters of what a client sent, in an answer."""
-_OURS: Final = re.compile(r"[a-z0-9_-]+|(.*\.)?localhost|.+\.svc(\.cluster\.local)?")
+_OURS: Final = re.compile(
+    r"[a-z0-9_-]+|([a-z0-9_.-]+\.)?localhost|[a-z0-9_.-]+\.svc(\.cluster\.local)?"
+)
 """Names that nobody can have on the internet."""
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:/@\s]*)(:[0-9]{0,5})?")
 _JSON: Final = re.compile(r"application/(json|octet-stream|vnd\.schemaregistry(\.v1)?\+json)")
@@ -93,7 +95,7 @@ def refusal(head: RequestHead, names: HostNames) -> Refusal | None:
         return Refusal(421, said)
     if head.method in SAFE_METHODS:
         return None
-    elsewhere = head.site in ("cross-site", "same-site")
+    elsewhere = (head.site or "").lower() in ("cross-site", "same-site")
     if elsewhere or (head.origin is not None and not _is_same(head.origin, head.host)):
         said = (
             f"a page of another site ({_shown(head.origin or 'unknown')}) may change nothing here"

@@ -76,7 +76,7 @@ def make_app(view: RegistryView) -> web.Application:
     router.add_get("/contexts", _contexts)
     router.add_get("/v1/metadata/id", _cluster)
     router.add_get("/v1/metadata/version", _version_of_server)
-    router.add_get("/schemas", _schemas)
+    router.add_get("/schemas", _schemas, allow_head=False)  # What streams has a body.
     router.add_get("/schemas/types", _types)
     router.add_get("/schemas/ids/{id:[0-9]{1,10}}", _by_id)
     router.add_get("/schemas/ids/{id:[0-9]{1,10}}/schema", _text_by_id)

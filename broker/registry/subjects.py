@@ -178,9 +178,9 @@ class SchemaLibrary:
     def _reference(self, said: Any, latest: dict[str, SchemaVersion | None]) -> Reference:
         """`latest`: versions that were looked for; to find one takes as long as the list is."""
         match said:
-            case {"name": str(name), "subject": str(subject), "version": int(number)} if (
-                0 < len(_utf8(name)) <= REFERENCE_NAME_MAX
-            ):
+            case {"name": str(name), "subject": str(subject), "version": int(number)} if 0 < len(
+                _utf8(name)
+            ) <= REFERENCE_NAME_MAX and not isinstance(number, bool):
                 subject = subject_name(subject)
                 # "Latest" of now: what a schema means must not change later.
                 if number != LATEST:

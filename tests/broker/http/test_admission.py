@@ -29,6 +29,7 @@ def test_a_host_that_only_this_agent_can_be_is_let_in(host: str) -> None:
         *(
             "svc.example",
             "x.svc.example",
+            "evil.example#.svc",
             "data.example.org",
             "evildata.example.org",
             "a b",
@@ -63,6 +64,7 @@ def test_a_client_that_names_no_host_is_no_browser_and_is_let_in() -> None:
         ("http://localhost:3000", None),
         ("http://localhost:9094.evil.example", "same-origin"),
         (None, "cross-site"),
+        (None, "Cross-Site"),
         (None, "same-site"),
     ],
 )

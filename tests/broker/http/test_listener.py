@@ -238,3 +238,12 @@ async def test_handlers_wait_for_their_turn_and_so_do_all_that_waited_at_a_barri
         before = taken
         assert await registry.get("/subjects") == []
         assert taken == before + 2
+
+
+async def test_what_streams_is_not_asked_for_by_head_whose_answers_have_no_body() -> None:
+    async with registry_of(Place()) as registry:
+        bound = registry.running.agent.listening()
+        for place, path in (("registry", "/schemas"), ("http", "/log?after=0")):
+            url = f"http://127.0.0.1:{bound[place][1]}{path}"
+            async with registry.session.head(url) as answer:
+                assert answer.status == 405
