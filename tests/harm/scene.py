@@ -70,6 +70,11 @@ class Peer:
         length = int.from_bytes(await self._reader.readexactly(4))
         return self._exchange.response(await self._reader.readexactly(length))[1]
 
+    async def skip(self) -> None:
+        """The next answer, unread."""
+        length = int.from_bytes(await self._reader.readexactly(4))
+        await self._reader.readexactly(length)
+
     async def ask(self, key: int, version: int, request: Any) -> Any:
         await self.send(self.frame(key, version, request))
         return await self.receive()
