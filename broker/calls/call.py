@@ -4,7 +4,7 @@ It is answered, or its connection closed, exactly once. Left out: order of answe
 bytes (`broker.edge`); what a request means (`broker.handlers`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -57,6 +57,7 @@ class Call:
         "elements",
         "first_byte",
         "frame_bytes",
+        "on_drop",
         "parts",
         "received_ms",
         "refused_stale",
@@ -101,6 +102,8 @@ class Call:
         """The answer asks the client to confirm that it means this transaction."""
         self.elements = 0
         """Of a long request, once it was decoded (`broker.calls.slices`)."""
+        self.on_drop: Callable[[], object] | None = None
+        """Called when its connection is gone before it is answered: what waits need not go on."""
         self.answered = False
         self.parts: list[Buffer] | None = None
         """The framed answer, for the connection; None before, and when there is none to send."""
@@ -114,6 +117,7 @@ class Call:
         assert not self.answered
         self.answered = True
         self.body = _RELEASED
+        self.on_drop = None
         if body is not None:
             size = sum(map(len, body))
             head = response_head(self.api_key, self.version, self.correlation_id, size)
@@ -123,6 +127,9 @@ class Call:
     def drop(self) -> None:
         """Its connection is gone: whoever has not begun to read it has nothing to read."""
         self.body = _RELEASED
+        if self.on_drop is not None:
+            self.on_drop()
+            self.on_drop = None
 
     def close(self, reason: str) -> None:
         """Close the connection: the answer to what Kafka does not answer, or cannot (P4)."""

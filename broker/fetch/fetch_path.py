@@ -24,6 +24,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -259,13 +260,14 @@ class FetchPath:
             return False
         self.stats.parked += 1
         deadline_ms = min(fetch.deadline_ms, now_ms + RECHECK_MS)
-        self.parked.park(
+        parked = self.parked.park(
             fetch,
             watches,
             committed=fetch.committed,
             bytes_missing=missing,
             deadline_ms=deadline_ms,
         )
+        fetch.call.on_drop = partial(self.parked.take, parked)
         self._set_timer()
         return True
 

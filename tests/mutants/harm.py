@@ -54,6 +54,14 @@ MUTANTS = (
         why="After some long requests none is let in any more.",
     ),
     Mutant(
+        name="fetches-of-clients-that-are-gone-wait-on",
+        promise="P15",
+        before="        if self.on_drop is not None:\n            self.on_drop()",
+        after="        if self.on_drop is not None:",
+        tests=("test_a_fetch_that_waits_is_let_go_of_as_soon_as_its_client_is_gone",),
+        why="Who connects, fetches and leaves, again and again, fills the agent's memory.",
+    ),
+    Mutant(
         name="a-slice-never-ends",
         promise="P15",
         before="            if meter.left <= 0 or at > meter.pause_at:\n                yield\n"

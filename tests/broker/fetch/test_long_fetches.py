@@ -101,6 +101,19 @@ async def test_a_fetch_of_few_partitions_takes_no_turn(world, turns):
         assert turns == []
 
 
+async def test_a_fetch_that_waits_is_let_go_of_as_soon_as_its_client_is_gone(world):
+    async with world.agents("one") as (one,):
+        await one.create_topic("t", 300)
+        parked = one.node.fetching.parked
+        for _ in range(3):
+            client = one.connect()
+            client.send(apis.FETCH, VERSION, requests.fetch(offsets(300), max_wait_ms=LONG_MS))
+            await until(lambda: parked.watches_count == 300)
+            client.hang_up()
+            assert nothing_is_left(one)
+        await one.produce("t", batch(), partition=7)
+
+
 async def test_a_long_fetch_that_waits_is_woken_by_a_record(world):
     async with world.agents("one") as (one,):
         await one.create_topic("t", MANY)
