@@ -376,17 +376,24 @@ async def _load_page(node: Node, page: Page) -> Sequence[Span | Marker]:
 
 
 def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int) -> Sliced[_Place]:
-    """The first record of a span at or after `timestamp` and within the offsets."""
+    """The first record of a span at or after `timestamp` and within the offsets.
+
+    One slice where a few records are all: of ten thousand partitions that is what there is to do,
+    and behind each further slice there is a rest (`broker.calls.off_loop`).
+    """
     view = batches.view()
+    opened = False
     for number, at in enumerate(batch_positions(view)[0]):
-        if number % BATCHES_A_SLICE == 0:
+        if number % BATCHES_A_SLICE == BATCHES_A_SLICE - 1:
             yield
         header = read_header(view, at)
         if header.last_offset < log_start or not _may_have(header, timestamp):
             continue
         try:
             for offsets, stamps in _offsets_and_timestamps(header, view, at):
-                yield
+                if opened:
+                    yield
+                opened = True
                 if not stamps or max(stamps) < timestamp:
                     continue
                 for offset, stamp in zip(offsets, stamps, strict=False):
@@ -401,11 +408,12 @@ def find_record(batches: Batches, timestamp: int, *, log_start: int, bound: int)
 
 
 def newest_record(batches: Batches, first: int, end: int) -> Sliced[_Place]:
-    """The first of the newest records of a span that lie in [first, end)."""
+    """The first of the newest records of a span that lie in [first, end); in slices as `find_record`."""
     view = batches.view()
+    opened = False
     best = NOWHERE
     for number, at in enumerate(batch_positions(view)[0]):
-        if number % BATCHES_A_SLICE == 0:
+        if number % BATCHES_A_SLICE == BATCHES_A_SLICE - 1:
             yield
         header = read_header(view, at)
         if header.base_offset >= end:
@@ -414,7 +422,9 @@ def newest_record(batches: Batches, first: int, end: int) -> Sliced[_Place]:
             continue
         try:
             for offsets, stamps in _offsets_and_timestamps(header, view, at):
-                yield
+                if opened:
+                    yield
+                opened = True
                 if not stamps or max(stamps) <= best.timestamp:
                     continue
                 for offset, stamp in zip(offsets, stamps, strict=False):

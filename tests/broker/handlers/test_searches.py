@@ -82,3 +82,14 @@ async def test_a_search_ends_when_its_client_hangs_up(world, threads):
         await asyncio.sleep(5)
         assert threads.slices == before
         assert await place(one, at(NOW_MS + MANY - 1)) == (MANY - 1, MANY - 1)
+
+
+@pytest.mark.parametrize("wanted", [NOW_MS + 10, -3])
+async def test_a_search_in_few_records_is_one_slice_behind_which_nothing_rests(
+    world, threads, wanted
+):
+    """Of ten thousand partitions, one after the other, rests were half a minute."""
+    async with world.with_topic("one") as (one,):
+        await one.produce("logs", stamped(0, 10))
+        assert await place(one, at(wanted)) == (1, 10)
+        assert threads.slices == 1
