@@ -1,8 +1,9 @@
 """Waits until the replica has applied what the log held at some time after the wait began (P9).
 
-One linearizable read of the head serves everyone who was waiting when it was sent; whoever
-comes while it is under way waits for the next one. A read that fails is made again until those
-who wait give up. A head before what is applied is that of another log.
+One linearizable read of the head serves everyone who was waiting when it was sent, requests too
+that were waiting for their turn (`since_ms`): clients send thousands at once. Whoever comes while it
+is under way waits for the next one. A read that fails is made again until those who wait give up. A
+head before what is applied is that of another log.
 """
 
 import asyncio
@@ -32,9 +33,13 @@ class Barrier:
         *,
         wait_for: Callable[[Position], asyncio.Future[None]],
         deadline_ms: int,
+        boot_ms: Callable[[], int],
         stats: LogClientStats,
     ) -> None:
         assert deadline_ms > 0
+        self._boot_ms = boot_ms
+        self._served_ms = -1
+        """When the newest read of the head was sent that the replica has reached."""
         self._log = log
         self._wait_for = wait_for
         self._deadline_s = deadline_ms / 1000
@@ -42,8 +47,14 @@ class Barrier:
         self._arrived: list[asyncio.Future[None]] = []
         self._work = asyncio.Event()
 
-    async def wait(self) -> None:
-        """Raises LogUnavailableError after the deadline."""
+    async def wait(self, since_ms: int | None = None) -> None:
+        """Raises LogUnavailableError after the deadline.
+
+        `since_ms`: when the wait began, by the boot clock, if that was before this call.
+        """
+        # Not in the same millisecond: which of the two came first is not known.
+        if since_ms is not None and since_ms < self._served_ms:
+            return
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         done: asyncio.Future[None] = loop.create_future()
@@ -71,6 +82,7 @@ class Barrier:
                 continue
             self._stats.head_reads += 1
             applied = self._stats.applied_position
+            sent_ms = self._boot_ms()
             try:
                 head = await self._log.head()
             except LogReplacedError:
@@ -85,10 +97,11 @@ class Barrier:
             if head < applied:
                 raise LogReplacedError(f"the log ends at position {head}, before {applied}")
             self._stats.head_position = max(self._stats.head_position, head)
-            self._reach(head, served)
+            self._reach(head, sent_ms, served)
 
-    def _reach(self, head: Position, served: list[asyncio.Future[None]]) -> None:
+    def _reach(self, head: Position, sent_ms: int, served: list[asyncio.Future[None]]) -> None:
         def reached(_: asyncio.Future[None]) -> None:
+            self._served_ms = max(self._served_ms, sent_ms)
             for each in served:
                 if not each.done():
                     each.set_result(None)

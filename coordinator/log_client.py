@@ -68,6 +68,7 @@ class LogClient:
             log,
             wait_for=self._replica.wait_for,
             deadline_ms=settings.barrier_deadline_ms,
+            boot_ms=boot_ms,
             stats=self.stats,
         )
         self._proposer = Proposer(
@@ -136,12 +137,13 @@ class LogClient:
         """
         return self._proposer.propose(command, incarnation)
 
-    async def barrier(self) -> None:
+    async def barrier(self, since_ms: int | None = None) -> None:
         """Wait until what the log held at some time after this call is applied (P8, P9).
 
-        Raises LogUnavailableError after the deadline of the settings.
+        `since_ms`: after this time of the boot clock, when a request was read that waited for its
+        turn. Raises LogUnavailableError after the deadline of the settings.
         """
-        await self._barrier.wait()
+        await self._barrier.wait(since_ms)
 
     def on_applied(self, callback: Callable[[Applied], None]) -> None:
         """Call synchronously after each entry, before the futures of its commands wake anyone."""

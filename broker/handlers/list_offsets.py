@@ -121,7 +121,8 @@ class _Candidate(NamedTuple):
 
 
 async def handle(node: Node, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    await node.log_client.barrier()
+    # librdkafka asks for each partition by itself, ten thousand times at once.
+    await node.log_client.barrier(call.received_ms)
     committed = request.isolation_level == READ_COMMITTED
     slots = asyncio.Semaphore(SEARCHES_MAX)
 

@@ -50,12 +50,22 @@ class _Positions:
         return future
 
 
+def boot_ms() -> int:
+    return int(now_s() * 1000)
+
+
 @contextlib.asynccontextmanager
 async def barrier_on(
     log: _Log, positions: _Positions
 ) -> AsyncIterator[tuple[Barrier, asyncio.TaskGroup]]:
     """A barrier that runs, and a group for those who wait for it."""
-    barrier = Barrier(log, wait_for=positions.wait_for, deadline_ms=5000, stats=LogClientStats())
+    barrier = Barrier(
+        log,
+        wait_for=positions.wait_for,
+        deadline_ms=5000,
+        boot_ms=boot_ms,
+        stats=LogClientStats(),
+    )
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(barrier.run())
         yield barrier, tasks
@@ -84,6 +94,39 @@ async def test_all_who_wait_share_the_next_read() -> None:
         waits += [tasks.create_task(barrier.wait()) for _ in range(50)]
         await asyncio.wait(waits)
         assert len(log.reads) == 2
+
+
+@pytest.mark.promise("P9")
+async def test_a_read_serves_who_had_come_before_it_was_sent_and_nobody_who_came_since() -> None:
+    log = _Log()
+    async with barrier_on(log, _Positions()) as (barrier, _):
+        await asyncio.sleep(1)
+        came_ms = boot_ms()
+        await asyncio.sleep(0.5)
+        sent_ms = boot_ms()
+        await barrier.wait(came_ms)
+        assert log.reads == [sent_ms / 1000]
+        await barrier.wait(came_ms)
+        await barrier.wait(sent_ms - 1)
+        assert len(log.reads) == 1
+        await barrier.wait(sent_ms)  # Nobody knows which of the two was first.
+        await barrier.wait()
+        assert len(log.reads) == 3
+
+
+@pytest.mark.promise("P9")
+async def test_a_read_serves_those_who_came_before_only_when_its_head_is_applied() -> None:
+    log, positions = _Log(), _Positions(applied=0)
+    async with barrier_on(log, positions) as (barrier, tasks):
+        await asyncio.sleep(1)
+        waits = [tasks.create_task(barrier.wait(0))]
+        await asyncio.sleep(2)
+        waits.append(tasks.create_task(barrier.wait(0)))
+        await asyncio.sleep(2)
+        assert not any(wait.done() for wait in waits)
+        for future in positions.futures:
+            future.set_result(None)
+        await asyncio.wait(waits)
 
 
 @pytest.mark.promise("P9")
@@ -131,7 +174,9 @@ async def test_a_head_before_what_is_applied_is_that_of_another_log() -> None:
     log, stats = _Log(), LogClientStats()
     stats.applied_position = Position(7)
     log.newest = 6
-    barrier = Barrier(log, wait_for=_Positions().wait_for, deadline_ms=5000, stats=stats)
+    barrier = Barrier(
+        log, wait_for=_Positions().wait_for, deadline_ms=5000, boot_ms=boot_ms, stats=stats
+    )
     waiting = asyncio.ensure_future(barrier.wait())
     with pytest.raises(LogReplacedError, match="ends at position 6, before 7"):
         await barrier.run()

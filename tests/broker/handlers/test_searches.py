@@ -11,6 +11,7 @@ from protocol.record_scan import HEADS_MAX
 from protocol.records import Record, build_batch
 from tests.broker.handlers.test_offsets import at, place, stamped
 from tests.kit.agents import NOW_MS
+from tests.kit.faults import slow
 from tests.kit.threads import Threads
 from tests.storage.lies import saying
 
@@ -93,3 +94,17 @@ async def test_a_search_in_few_records_is_one_slice_behind_which_nothing_rests(
         await one.produce("logs", stamped(0, 10))
         assert await place(one, at(wanted)) == (1, 10)
         assert threads.slices == 1
+
+
+async def test_requests_that_came_together_share_a_barrier(world):
+    """librdkafka asks for each partition by itself, and each barrier is a round trip to the log."""
+    async with world.with_topic("one") as (one,):
+        await one.produce("logs", stamped(0))
+        one.log.before["head"] = slow(0.005)
+        client = one.connect()
+        before = one.node.log_client.stats.head_reads
+        for _ in range(50):
+            client.send(apis.LIST_OFFSETS, 7, at(-2))
+        for _ in range(50):
+            assert (await client.answer()).topics[0].partitions[0].offset == 0
+        assert one.node.log_client.stats.head_reads - before <= 5
