@@ -36,6 +36,7 @@ from broker.admin.access import Access
 from broker.admin.shares import PinShares, Places
 from broker.config.settings import Settings
 from broker.http.listener import TURNS
+from broker.http.turns import SharedAnswer
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
 from broker.reports.export_report import TableSource, export_view, parse_progress, reports
@@ -64,6 +65,8 @@ LOG_WRITE_SECONDS_MAX = 30.0
 """A reader that takes nothing for so long gives its place back."""
 GONE_SECONDS = 1.0
 """How soon it is noticed that a reader of the log has gone."""
+METRICS_WAIT_S = 0.05
+"""Who asks for metrics meanwhile gets the same: they take milliseconds, and everybody may ask."""
 PIN_MS_MAX = 7 * 86_400_000
 BODY_BYTES_MAX = 1024 * 1024
 """Offsets of all partitions of a topic are the longest."""
@@ -112,6 +115,7 @@ class _RefusedError(Exception):
 
 
 VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
+METRICS: web.AppKey[SharedAnswer] = web.AppKey("metrics", SharedAnswer)
 LOG_READERS: web.AppKey[Places] = web.AppKey("log_readers", Places)
 
 
@@ -119,6 +123,7 @@ def make_app(view: AdminView) -> web.Application:
     """The application; the composition root opens its socket."""
     app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
     app[VIEW] = view
+    app[METRICS] = SharedAnswer(METRICS_WAIT_S)
     app[LOG_READERS] = Places(LOG_READERS_MAX)
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/health/live", _live)
@@ -167,7 +172,7 @@ async def _metrics(request: web.Request) -> web.StreamResponse:
     if registry is None:
         raise _RefusedError(503, "the agent is starting")
     return web.Response(
-        body=metrics.exposition(registry),
+        body=await request.app[METRICS].get(lambda: metrics.exposition(registry)),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
 

@@ -5,6 +5,7 @@ of them would be made in one iteration, and everybody else, Kafka's clients firs
 """
 
 import asyncio
+from collections.abc import Callable
 
 
 class Turns:
@@ -17,3 +18,22 @@ class Turns:
         """Wait for a turn: it lasts until the caller waits for something else."""
         async with self._lock:
             await asyncio.sleep(0)
+
+
+class SharedAnswer:
+    """One answer for all who ask before it is made, so it is older than no question."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        self._lock = asyncio.Lock()
+        self._made = 0
+        self._answer = b""
+
+    async def get(self, make: Callable[[], bytes]) -> bytes:
+        made = self._made
+        async with self._lock:
+            if self._made == made:
+                await asyncio.sleep(self._wait_s)
+                self._made += 1
+                self._answer = make()
+        return self._answer

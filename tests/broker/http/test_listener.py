@@ -12,7 +12,7 @@ from aiohttp import web
 from broker.http.admission import HostNames
 from broker.http.connections import HttpLimits
 from broker.http.listener import HttpListener
-from broker.http.turns import Turns
+from broker.http.turns import SharedAnswer, Turns
 from tests.broker.registry.client import RECORD, registry_of
 from tests.kit.sockets import Place, agent_of
 
@@ -247,3 +247,23 @@ async def test_what_streams_is_not_asked_for_by_head_whose_answers_have_no_body(
             url = f"http://127.0.0.1:{bound[place][1]}{path}"
             async with registry.session.head(url) as answer:
                 assert answer.status == 405
+
+
+async def test_who_asks_before_an_answer_is_made_shares_it_and_who_asks_after_gets_another() -> (
+    None
+):
+    shared, made = SharedAnswer(0.01), 0
+
+    def make() -> bytes:
+        nonlocal made
+        made += 1
+        return b"%d" % made
+
+    assert await asyncio.gather(*(shared.get(make) for _ in range(50))) == [b"1"] * 50
+    assert await shared.get(make) == b"2"
+    gone = asyncio.ensure_future(shared.get(make))
+    await asyncio.sleep(0)
+    other = asyncio.ensure_future(shared.get(make))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert await other == b"3"
