@@ -25,6 +25,8 @@ class LoadWatch:
         self._connections_max = connections_max
         self._lags_ms: deque[int] = deque([0, 0], maxlen=LAGS_KEPT)
         self._reasons: dict[Reason, int] = {}
+        self._said: dict[Reason, str] = {}
+        """Of each reason, as it was when it was last seen."""
 
     async def run(self) -> None:
         """Look, for ever."""
@@ -37,17 +39,19 @@ class LoadWatch:
     def look(self, *, lag_ms: int) -> None:
         """`lag_ms`: how much later this is than it should be."""
         self._lags_ms.append(lag_ms)
-        before = self._reasons
-        self._reasons = overloaded(before, self._load(), now_ms=self._node.boot_ms())
+        before, load, now_ms = self._reasons, self._load(), self._node.boot_ms()
+        self._reasons = overloaded(before, load, now_ms=now_ms)
+        for reason, seen_ms in self._reasons.items():
+            if seen_ms == now_ms:
+                self._said[reason] = sentence(reason, load)
         if self._reasons.keys() - before.keys():
             logger.warning("overloaded by %s", "; ".join(self.sentences()))
         elif before and not self._reasons:
             logger.info("overloaded no more")
 
     def sentences(self) -> Sequence[str]:
-        """What the agent is overloaded by, and how much of that there is now; nothing: by nothing."""
-        load = self._load()
-        return [sentence(reason, load) for reason in self._reasons]
+        """What the agent is overloaded by, and by how much; none: by nothing."""
+        return [self._said[reason] for reason in self._reasons]
 
     def flags(self) -> dict[str, float]:
         """1 for each reason that holds, 0 for the others."""

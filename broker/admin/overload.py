@@ -1,7 +1,7 @@
 """Whether an agent is overloaded, and by what: a function of its counters. Pure.
 
 What holds: a reason begins when what it is about has come to its bound, and ends when that has been
-below three quarters of it for three seconds; so what comes and goes (a buffer that is full and has
+below three quarters of it for two seconds; so what comes and goes (a buffer that is full and has
 room again) is one overload. Nothing follows from it but that it is told: an agent under load stays
 live and ready, since its clients would be a burden to others that have as many.
 
@@ -22,7 +22,7 @@ LAG_MS_MAX: Final = 250
 QUEUED_MS_MAX: Final = 1_000
 """That somebody waits in line, without a pause: after a burst the line is empty in less."""
 CLEAR_LEVEL: Final = 0.75
-CLEAR_MS: Final = 3_000
+CLEAR_MS: Final = 2_000
 
 
 class Reason(Enum):

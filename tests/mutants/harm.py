@@ -151,4 +151,28 @@ MUTANTS = (
         tests=("test_of_many_each_is_looked_at_once_and_never_too_much_in_a_turn",),
         why="Some hundred idle connections of one client stop all others with each record.",
     ),
+    Mutant(
+        name="an-overloaded-agent-leaves-its-service",
+        promise="P16",
+        before="return _json(said, status=503 if reasons else 200)",
+        after="return _json(said, status=503 if reasons or view.overloaded() else 200)",
+        tests=("test_an_overloaded_agent_says_so_with_the_reason_and_stays_live_and_ready",),
+        why="The most loaded pod is taken away, the others get its clients, and follow it.",
+    ),
+    Mutant(
+        name="an-overload-ends-as-soon-as-it-is-below-its-bound",
+        promise="P16",
+        before="elif seen_ms is not None and now_ms - seen_ms < CLEAR_MS:",
+        after="elif seen_ms is not None and now_ms < seen_ms:",
+        tests=("test_a_reason_ends_when_its_counter_was_low_for_two_seconds",),
+        why="A buffer that is full and has room again, in turn, is a new overload each time.",
+    ),
+    Mutant(
+        name="one-stall-is-an-overload",
+        promise="P16",
+        before="lag_ms=min(self._lags_ms[-1], self._lags_ms[-2]),",
+        after="lag_ms=self._lags_ms[-1],",
+        tests=("test_one_stall_of_the_loop_is_no_overload_and_two_looks_in_a_row_are",),
+        why="Whoever watches is told of an overload by each long garbage collection.",
+    ),
 )

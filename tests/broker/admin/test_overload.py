@@ -74,7 +74,7 @@ def test_a_reason_goes_on_while_its_counter_is_above_three_quarters_of_the_bound
     assert overloaded({}, swinging, now_ms=60_000) == {}
 
 
-def test_a_reason_ends_when_its_counter_was_low_for_three_seconds() -> None:
+def test_a_reason_ends_when_its_counter_was_low_for_two_seconds() -> None:
     before = {Reason.LOOP: 1_000}
     before = overloaded(before, QUIET, now_ms=1_000 + CLEAR_MS - 1)
     assert before == {Reason.LOOP: 1_000}
@@ -116,6 +116,17 @@ def test_one_stall_of_the_loop_is_no_overload_and_two_looks_in_a_row_are() -> No
     for lag_ms in (300, 400):
         watch.look(lag_ms=lag_ms)
     assert [each.partition(":")[0] for each in watch.sentences()] == ["loop_lag"]
+
+
+def test_while_an_overload_ends_it_is_told_as_it_was() -> None:
+    agent = Agent()
+    agent.stats.connections_open = 100
+    watch = watch_of(agent)
+    watch.look(lag_ms=0)
+    agent.stats.connections_open, agent.now_ms = 7, CLEAR_MS - 1
+    watch.look(lag_ms=0)
+    (said,) = watch.sentences()
+    assert said.startswith("connections: 100 of 100 ")
 
 
 def test_flags_have_every_reason_and_1_for_those_that_hold() -> None:

@@ -1,7 +1,8 @@
 """The experiment: `python -m tests.harm.overload [--checkout DIR] [--parts etcd+s3|dev] [--write]`.
 
-Prints a table for each agent, and what was seen as JSON with `--json FILE`. `--write` makes
-docs/overload.svg of it. With `--checkout` the agents are those of another checkout.
+Prints a table for each agent, and what was seen as JSON with `--json FILE`. `--write` writes the tables
+into BENCHMARKS.md and draws docs/overload.svg. With `--checkout` the agents are those of another
+checkout.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.bench import report
 from tests.harm.overload import told
 from tests.harm.overload.load import Crowd
 from tests.harm.overload.steps import LADDER, SETTINGS, Run, agent_of, run
@@ -46,6 +48,8 @@ def main() -> None:
         options.json.write_text(json.dumps([asdict(each) for each in runs], indent=1))
     if options.write:
         PLOT.write_text(told.plot(runs))
+        tables = "\n\n".join(told.table(each) for each in runs)
+        report.write_section("Overload", f"{told.PREFACE}\n\n{report.machine()}\n\n{tables}")
 
 
 def _run(parts: str, options: argparse.Namespace) -> Run:

@@ -49,7 +49,7 @@ def test_probes_are_answered_and_told_by_what_the_agent_is_overloaded(seen: Run)
     probes = seen.steps[-1].probes
     assert probes.count > 0
     assert not probes.failed
-    assert "produce_buffer" in probes.overloaded
+    assert "request_queue" in probes.overloaded
 
 
 def test_all_is_as_before_within_ten_seconds_of_the_end_of_the_load(seen: Run) -> None:

@@ -19,6 +19,13 @@ STYLE = """
     .tb { fill: #f0a060 } .tbound { fill: #aaa } .bound { stroke: #aaa }
   }"""
 
+PREFACE = """`python -m tests.harm.overload --write`: one agent on one core; the load (producers of 1 KiB records, five
+requests in flight each; 200 groups that rejoin; readers of old data; descriptions of all topics), a canary of
+100 records a second and the agent's servers share another. Multiples of what it bears are offered, whatever becomes of
+what was sent before. The last column has every answer that was an error, and every connection that was closed.
+
+![offered and served load, latency, memory](docs/overload.svg)"""
+
 HEAD = (
     "| load | offered /s | served /s | canary p50 / p99 | probes at most | memory at most |"
     " agent's core | refused |\n|---|---|---|---|---|---|---|---|"
