@@ -188,8 +188,8 @@ MUTANTS = (
     Mutant(
         name="produce-buffer-is-never-full",
         promise="P15",
-        before="if not self.full and stats.waiting_bytes >= self._buffer_bytes_max:",
-        after="if False:",
+        before="            stats.waiting_bytes >= self._buffer_bytes_max\n            or (",
+        after="            (",
         tests=("test_reading_stops_when_too_many_bytes_wait_and_goes_on_when_there_is_room",),
         why="With a slow store records fill the agent's memory.",
     ),

@@ -73,8 +73,8 @@ MUTANTS = (
     Mutant(
         name="each-address-of-an-ipv6-network-has-turns-of-its-own",
         promise="P15",
-        before="        connections = self._owners.setdefault(owner_of(call.connection.peer), {})",
-        after="        connections = self._owners.setdefault(Owner(call.connection.peer), {})",
+        before="        line.put(owner_of(connection.peer), connection.number, waiter)",
+        after="        line.put(Owner(connection.peer), connection.number, waiter)",
         tests=("test_all_addresses_of_one_ipv6_network_have_the_turns_of_one",),
         why="A host with a network of its own has as many turns as it likes.",
     ),

@@ -118,10 +118,18 @@ MUTANTS = (
     Mutant(
         name="barrier-counts-for-who-comes-while-it-reads",
         promise="P9",
-        before="            self._reach(head, served)\n",
-        after="            self._reach(head, served + self._arrived)\n",
+        before="            self._reach(head, sent_ms, served)\n",
+        after="            self._reach(head, sent_ms, served + self._arrived)\n",
         tests=("test_barrier_under_way_does_not_count_for_who_comes_later",),
         why="A client that was told of an entry elsewhere is told here that it is not there.",
+    ),
+    Mutant(
+        name="barrier-counts-for-who-came-since",
+        promise="P9",
+        before="since_ms < self._served_ms:",
+        after="self._served_ms >= 0:",
+        tests=("test_a_read_serves_who_had_come_before_it_was_sent_and_nobody_who_came_since",),
+        why="An answer leaves out what another agent acknowledged before the request was sent.",
     ),
     Mutant(
         name="barrier-ends-with-the-read",

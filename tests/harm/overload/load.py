@@ -12,7 +12,7 @@ seconds (at less, as many fewer of them).
 """
 
 import json
-import os
+import random
 import resource
 import select
 import sys
@@ -130,6 +130,7 @@ class Load:
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
+        self._rng = random.Random(1)
         self._poll = select.epoll()
         self._clients: dict[int, Client] = {}
         self._prepare()
@@ -150,7 +151,7 @@ class Load:
         if crowd.readers:
             counts[OLD] = crowd.readers
         asking.ask(apis.CREATE_TOPICS, 5, requests.create_topics(counts))
-        value = os.urandom(OLD_RECORD_BYTES)
+        value = self._rng.randbytes(OLD_RECORD_BYTES)
         now_ms = int(time.time() * 1000)
         batch = build_batch([Record(timestamp=now_ms, value=value)] * OLD_BATCH_RECORDS)
         rows = {(OLD, index): batch for index in range(crowd.readers)}
@@ -174,7 +175,7 @@ class Load:
         crowd = self._crowd
         frames = []
         for partition in range(crowd.partitions):
-            value = os.urandom(crowd.record_bytes)
+            value = self._rng.randbytes(crowd.record_bytes)
             batch = build_batch([Record(timestamp=int(time.time() * 1000), value=value)])
             request = requests.produce({(LOAD, partition): batch}, timeout_ms=30_000)
             frames.append(frame_of(apis.PRODUCE, PRODUCE_VERSION, request))
