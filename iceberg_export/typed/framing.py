@@ -100,7 +100,7 @@ def _split(data: Bytes, values: Any, indexes: Any, out: Any) -> None:
             continue
         payload = at + HEADER_BYTES
         if indexes:
-            payload = _skip_indexes(data, payload, end)
+            payload = skip_indexes(data, payload, end)
             if payload < 0:
                 continue
         ids[row] = number
@@ -110,7 +110,7 @@ def _split(data: Bytes, values: Any, indexes: Any, out: Any) -> None:
 
 
 @compiled
-def _skip_indexes(data: Bytes, at: int, end: int) -> int:
+def skip_indexes(data: Bytes, at: int, end: int) -> int:
     """Where the message indexes that begin at `at` end; -1 when they are none."""
     left = -1
     while left != 0:

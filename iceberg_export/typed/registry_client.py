@@ -24,6 +24,8 @@ from iceberg_export.typed.types import Schema
 ROUNDS = 3
 PAUSE_S = 1.0
 REFERENCES_DEEP_MAX = 32
+VERSIONS_MAX = 1000
+"""That are read before a record names them: each takes a request, in every run."""
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
@@ -99,13 +101,13 @@ class RegistryClient:
         return None if found is None else self._kept(found)
 
     def versions(self, subject: str) -> list[Schema]:
-        """All versions of a subject, oldest first; none when there is no such subject."""
+        """The newest VERSIONS_MAX of a subject, oldest first; none when there is no such subject."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
         numbers = self._call(path, {_SUBJECT_UNKNOWN})
         if not isinstance(numbers, list):
             return []
         schemas = []
-        for number in sorted(numbers):
+        for number in sorted(numbers)[-VERSIONS_MAX:]:
             kept = self._by_version.get((subject, number))
             if kept is None:
                 found = self._call(f"{path}/{number}", {_SUBJECT_UNKNOWN, _VERSION_UNKNOWN})

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_export.records.decode import Ints
-from iceberg_export.typed.framing import FIRST_MESSAGE, UNFRAMED, message_indexes, split_frames
+from iceberg_export.typed.framing import FIRST_MESSAGE, message_indexes, skip_indexes
 
 KEY_HEADER = "__key_schema_id"
 VALUE_HEADER = "__value_schema_id"
@@ -76,11 +76,8 @@ def parse_schema_header(raw: bytes, *, indexes: bool) -> SchemaHeader | None:
     if not indexes:
         return SchemaHeader(number, FIRST_MESSAGE)
     # The path is written as in a frame, and so it is checked as one.
-    framed = split_frames(pa.array([bytes(5) + raw[1 + size :]], pa.large_binary()), indexes=True)
-    if framed.schema_ids[0] == UNFRAMED:
-        return None
-    path = framed.data[framed.index_starts[0] : framed.starts[0]].tobytes()
-    return SchemaHeader(number, message_indexes(path))
+    end = int(skip_indexes(np.frombuffer(raw, np.uint8), 1 + size, len(raw)))
+    return None if end < 0 else SchemaHeader(number, message_indexes(raw[1 + size : end]))
 
 
 def guid_text(number: int) -> str:

@@ -1,8 +1,9 @@
 """What the driver knows of a topic's schemas, and the table's columns that follow from it.
 
-Once per run all versions of the topic's subjects are read; an id, or a GUID in a header, that a
-task meets and that was not among them is asked for when it is met. With `value.schema=latest` (or
-`key.schema`) only the newest version is read, and decodes everything of the run. Of a Protobuf
+Once per run the versions of the topic's subjects are read (the newest thousand); an id, or a GUID
+in a header, that a task meets and that was not among them is asked for when it is met. With
+`value.schema=latest` (or `key.schema`) only the newest version is read, and decodes everything of
+the run. Of a Protobuf
 file the first message counts from the beginning, the others from when a record is one. Tasks get
 all schemas from the driver, so a task that runs twice comes to the same rows. The table grows in
 commits of its own before any file of the new columns exists; growing is repeated against the

@@ -6,6 +6,7 @@ import pytest
 
 from iceberg_export.errors import SettingsError
 from iceberg_export.settings import DEFAULTS
+from iceberg_export.typed import registry_client
 from iceberg_export.typed.registry_client import RegistryClient, RegistryError
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.registry import FakeRegistry
@@ -142,3 +143,10 @@ def test_an_address_that_is_away_is_passed_over(registry):
 def test_wrong_settings_are_refused_at_once(url, more, said):
     with pytest.raises(SettingsError, match=said):
         make(url, **more)
+
+
+def test_of_a_subject_with_very_many_versions_the_newest_are_read(registry, client, monkeypatch):
+    monkeypatch.setattr(registry_client, "VERSIONS_MAX", 3)
+    ids = [registry.register("t-value", f'"{kind}"') for kind in ("int", "long", "float", "double")]
+    assert [one.schema_id for one in client().versions("t-value")] == ids[1:]
+    assert len(registry.requests) == 1 + 3
