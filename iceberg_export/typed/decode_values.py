@@ -199,10 +199,13 @@ def _rows_by_number(
 ) -> Iterator[_SchemaRows]:
     """Sorted once: a producer may give each record a number of its own."""
     rows = np.flatnonzero(which)
-    rows = rows[np.argsort(numbers[rows], kind="stable")]
-    found, firsts = np.unique(numbers[rows], return_index=True)
-    for number, some in zip(found.tolist(), np.split(rows, firsts[1:]), strict=False):
-        yield _SchemaRows(number, some)
+    found = numbers[rows]
+    if len(rows) and bool((found != found[0]).any()):
+        order = np.argsort(found, kind="stable")
+        rows, found = rows[order], found[order]
+    firsts = np.flatnonzero(found[1:] != found[:-1]) + 1
+    for some in np.split(rows, firsts) if len(rows) else ():
+        yield _SchemaRows(int(numbers[some[0]]), some)
 
 
 def _rows_by_header(

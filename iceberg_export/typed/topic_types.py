@@ -3,12 +3,11 @@
 Once per run the versions of the topic's subjects are read (the newest thousand); an id, or a GUID
 in a header, that a task meets and that was not among them is asked for when it is met. With
 `value.schema=latest` (or `key.schema`) only the newest version is read, and decodes everything of
-the run. Of a Protobuf
-file the first message counts from the beginning, the others from when a record is one. Tasks get
-all schemas from the driver, so a task that runs twice comes to the same rows. The table grows in
-commits of its own before any file of the new columns exists; growing is repeated against the
-table as it is until nothing is left to add, so another exporter, or a person, may change it at
-the same time.
+the run. Of a Protobuf file the first message counts from the beginning, the others from when a
+record is one. Tasks get all schemas from the driver, so a task that runs twice comes to the same
+rows. The table grows in commits of its own before any file of the new columns exists; growing is
+repeated against the table as it is until nothing is left to add, so another exporter, or a person,
+may change it at the same time.
 """
 
 import contextlib
