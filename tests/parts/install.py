@@ -15,6 +15,7 @@ from tests.parts.cache import made_once
 ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KAFKA_VERSION = "4.3.1"
+FRANZ_GO_VERSION = "v1.22.2"
 KAFKAJS_VERSION = "2.2.4"
 KAFKAJS_REGISTRY_VERSION = "3.9.0"
 """The last that runs on Debian's Node.js."""
@@ -170,6 +171,24 @@ def java_program(source: Path, jars: Path, *, heap: str = "512m") -> list[str]:
     machine = jvm(heap)
     classes = made_once(f"{source.stem}-{digest}", compile_it)
     return [*machine, "-cp", f"{classes}:{jars}/*", source.stem]
+
+
+def franz_go_program(source: Path) -> Path:
+    """The binary of a program of one file that uses franz-go. It is compiled once."""
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+
+    def build(result: Path, scratch: Path) -> None:
+        compiler, env = _go(scratch)
+        module = scratch / "module"
+        module.mkdir()
+        shutil.copy(source, module)
+        run([compiler, "mod", "init", source.stem], folder=module, env=env)
+        wanted = f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}"
+        run([compiler, "get", wanted], folder=module, env=env)
+        run([compiler, "mod", "tidy"], folder=module, env=env)
+        run([compiler, "build", "-trimpath", "-o", str(result)], folder=module, env=env)
+
+    return made_once(f"franz-go-{source.stem}-{FRANZ_GO_VERSION}-{digest}", build)
 
 
 def measured_jvm(heap: str) -> list[str]:
