@@ -124,12 +124,12 @@ MUTANTS = (
         why="A client that was told of an entry elsewhere is told here that it is not there.",
     ),
     Mutant(
-        name="barrier-counts-for-who-came-since",
+        name="barrier-counts-for-a-request-that-was-read-after-it-was-sent",
         promise="P9",
-        before="since_ms < self._served_ms:",
-        after="self._served_ms >= 0:",
+        before="        if since_ms is not None and since_ms < self._served_ms:",
+        after="        if since_ms is not None and since_ms <= self._served_ms:",
         tests=("test_a_read_serves_who_had_come_before_it_was_sent_and_nobody_who_came_since",),
-        why="An answer leaves out what another agent acknowledged before the request was sent.",
+        why="A client that was told of an entry elsewhere is told here that it is not there.",
     ),
     Mutant(
         name="barrier-ends-with-the-read",
