@@ -2,12 +2,13 @@
 
 Prints a table for each agent, and what was seen as JSON with `--json FILE`. `--write` writes the tables
 into BENCHMARKS.md and draws docs/overload.svg. With `--checkout` the agents are those of another
-checkout.
+checkout. Interrupted or terminated, it ends what it started.
 """
 
 import argparse
 import json
 import os
+import signal
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +41,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.checkout is not None:
         os.environ["PYTHONPATH"] = str(options.checkout.resolve())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     runs = []
     for parts in [options.parts] if options.parts else ["dev", "etcd+s3"]:
         runs.append(_run(parts, options))

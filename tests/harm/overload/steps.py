@@ -123,12 +123,12 @@ def agent_of(parts: str, folder: Path, settings: Sequence[str]) -> Iterator[Fraz
         else:
             etcd, minio = EtcdServer(folder / "etcd"), MinioServer(folder / "minio")
             for server in (etcd, minio):
-                server.start()
                 stack.callback(server.stop)
+                server.start()
             (agent,) = FrazilCluster(folder / "one", etcd, minio, *settings, agents=1).agents
+        stack.callback(agent.child.kill)
         with _on_core(0):
             agent.start()
-        stack.callback(agent.child.kill)
         with _on_core(1):
             yield agent
 
@@ -277,18 +277,26 @@ class Experiment:
         self.crowd = crowd
         # Nice, so that canary and servers have their turns.
         self._load = Conversation("-m", "tests.harm.overload.load", nice=10)
-        self._load.say(json.dumps(asdict(crowd)))
-        assert self._load.hear() == "ready"
         self._canary = Conversation("-m", "tests.harm.canary", str(agent.port), "canary")
         self._watch = Watch(agent)
+        self.unloaded = Account()
+        self.memory_before = 0
+        self.memory_bound: int | None = None
+        self._before: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Connect the load, and look at the canary beside it before it does anything."""
+        agent = self.agent
+        self._load.say(json.dumps(asdict(self.crowd)))
+        assert self._load.hear() == "ready"
         time.sleep(1.5)
         self._canary.say("watch")
         time.sleep(UNLOADED_S)
         self.unloaded = self._lap()
         self._before = metrics_of(agent)
         self.memory_before = resident(agent.child)
-        bound = self._before.get("frazil_memory_bound_bytes")
-        self.memory_bound = None if bound is None else int(bound)
+        if "frazil_memory_bound_bytes" in self._before:
+            self.memory_bound = int(self._before["frazil_memory_bound_bytes"])
 
     def close(self) -> None:
         self._watch.stop()
@@ -383,6 +391,7 @@ def run(
     """The whole experiment on an agent that is ready."""
     experiment = Experiment(agent, crowd)
     try:
+        experiment.begin()
         bears = experiment.bears(ramp)
         steps = []
         for factor in ladder:
