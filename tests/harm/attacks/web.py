@@ -6,7 +6,7 @@ import json
 import time
 from typing import Final
 
-from tests.harm.attacks.http import register
+from tests.harm.attacks.http import alternatives, register
 from tests.harm.scene import Peer, Scene, attack
 
 CONNECTIONS: Final = 60
@@ -77,3 +77,19 @@ async def expectations_that_are_no_text(scene: Scene) -> None:
         )
         assert (await peer.read()).startswith(b"HTTP/1.1 417 ")
         peer.close()
+
+
+@attack()
+async def schemas_that_take_long_beside_a_small_one_of_the_same_address(scene: Scene) -> None:
+    """Twenty that take a second each, and one that somebody else behind the address needs."""
+    assert await register(scene, "s", alternatives("a", 1000), "JSON") == 200
+    hostile = [
+        asyncio.ensure_future(register(scene, "s", alternatives(f"b{number}_", 1000), "JSON"))
+        for number in range(20)
+    ]
+    await asyncio.sleep(1)
+    async with asyncio.timeout(8):
+        assert await register(scene, "small", '"string"', "AVRO") == 200
+    for each in hostile:
+        each.cancel()
+    await asyncio.wait(hostile)
