@@ -42,6 +42,7 @@ PROBE_S, PROBE_TIMEOUT_S = 0.25, 3.0
 MEMORY_S = 0.1
 UNLOADED_S, LAP_S = 4.0, 1.0
 RECOVERY_S_MAX = 30.0
+SETTLED_S_MAX = 5.0
 RAMP = (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000)
 RAMP_S = 2.0
 BORNE = 0.95
@@ -311,7 +312,7 @@ class Experiment:
         """The most produce requests a second that were served, until some were not in time."""
         most = 1.0
         for rate in ramp:
-            step = Step(produces_a_second=rate, background=0.25, seconds=RAMP_S)
+            step = Step(produces_a_second=rate, background=1.0, seconds=RAMP_S)
             self._load.say(json.dumps(asdict(step)))
             told = self._load.hear()["kinds"]["produce"]
             served = told["served"] / RAMP_S
@@ -319,6 +320,14 @@ class Experiment:
             if served < BORNE * rate:
                 break
         return most
+
+    def settle(self) -> None:
+        """Wait until health has nothing to say of the load before."""
+        deadline = time.monotonic() + SETTLED_S_MAX
+        while True:
+            time.sleep(2 * PROBE_S)
+            if not self._watch.overloaded_now or time.monotonic() >= deadline:
+                return
 
     def step(self, factor: float, *, bears: float, seconds: float) -> Seen:
         """Offer `factor` times what it bears."""
@@ -395,6 +404,7 @@ def run(
         bears = experiment.bears(ramp)
         steps = []
         for factor in ladder:
+            experiment.settle()
             steps.append(experiment.step(factor, bears=bears, seconds=seconds))
             _tell(steps[-1])
         recovered_s, laps = experiment.recovery(drained_s=steps[-1].drained_s)
