@@ -17,7 +17,7 @@ PATIENCE_S = 30.0
 def children_of(pid: int) -> dict[int, str]:
     """Command lines of the processes that it started."""
     told = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
     rows = (line.split(None, 2) for line in told.stdout.splitlines())
     return {int(row[0]): row[2] for row in rows if len(row) == 3 and int(row[1]) == pid}
