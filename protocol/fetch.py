@@ -44,7 +44,7 @@ _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
 
 _READ_AT_ONCE: Final = 32
-"""Partitions, between two looks at how many bytes they took: each may have a thousand tagged fields."""
+"""Partitions, between two looks at what they cost."""
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -169,10 +169,10 @@ def _parse_slices(version: int, view: memoryview) -> Generator[None, None, Fetch
         partitions: list[FetchPartition] = []
         while left:
             some = min(left, _READ_AT_ONCE, meter.left)
-            more, at = _read_some(view, at, version, some)
+            more, at = _read_some(view, at, version, some, until=meter.pause_at)
             partitions += more
-            left -= some
-            meter.left -= some
+            left -= len(more)
+            meter.left -= len(more)
             if meter.left <= 0 or at > meter.pause_at:
                 yield
                 meter.begin_slice(at)
@@ -261,17 +261,18 @@ def _read_topic(view: memoryview, at: int, version: int) -> tuple[str | None, To
 def _read_partitions(view: memoryview, at: int, version: int) -> tuple[list[FetchPartition], int]:
     if version >= _FLEXIBLE_FROM:
         count, at = read_array_count(view, at, flexible=True)
-        partitions, at = _read_flexible(view, at, count)
+        partitions, at = _read_flexible(view, at, count, len(view))
         return partitions, at + 1 if view[at] == 0 else skip_tagged_fields(view, at)
     count, at = read_array_count(view, at, flexible=False)
     return _read_fixed(view, at, version, count)
 
 
 def _read_some(
-    view: memoryview, at: int, version: int, count: int
+    view: memoryview, at: int, version: int, count: int, *, until: int
 ) -> tuple[list[FetchPartition], int]:
+    """So many partitions, or as many as begin before `until`: each may have a thousand tagged fields."""
     if version >= _FLEXIBLE_FROM:
-        return _read_flexible(view, at, count)
+        return _read_flexible(view, at, count, until)
     return _read_fixed(view, at, version, count)
 
 
@@ -294,10 +295,14 @@ def _read_fixed(
     return partitions, at
 
 
-def _read_flexible(view: memoryview, at: int, count: int) -> tuple[list[FetchPartition], int]:
+def _read_flexible(
+    view: memoryview, at: int, count: int, until: int
+) -> tuple[list[FetchPartition], int]:
     partitions: list[FetchPartition] = []
     unpack = _PARTITION_V12.unpack_from
     for _ in range(count):
+        if at > until:
+            break
         number, leader_epoch, offset, fetched_epoch, log_start, limit = unpack(view, at)
         at += 32
         at = at + 1 if view[at] == 0 else skip_tagged_fields(view, at)

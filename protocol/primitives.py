@@ -108,18 +108,14 @@ def read_topic_id(view: memoryview, at: int) -> tuple[TopicId, int]:
 
 def read_tagged_fields(view: memoryview, at: int) -> tuple[dict[int, memoryview], int]:
     """Tagged fields (KIP-482) by tag, undecoded. Their order is not looked at, as in Kafka."""
-    count, at = read_uvarint(view, at)
-    if not count:
-        return {}, at
-    if count > TAGGED_FIELDS_MAX:
-        raise ProtocolError(f"{count} tagged fields in one place, at most {TAGGED_FIELDS_MAX}")
+    count, at = _read_tagged_count(view, at)
     fields: dict[int, memoryview] = {}
     for _ in range(count):
         tag, at = read_uvarint(view, at)
         size, at = read_uvarint(view, at)
         end = at + size
         if end > len(view):
-            raise ProtocolError(f"a tagged field of {size} bytes with {len(view) - at} bytes left")
+            raise _cut_off(size, len(view) - at)
         fields[tag] = view[at:end]
         at = end
     return fields, at
@@ -129,7 +125,29 @@ def skip_tagged_fields(view: memoryview, at: int) -> int:
     """Place after tagged fields that nobody reads."""
     if view[at] == 0:
         return at + 1
-    return read_tagged_fields(view, at)[1]
+    count, at = _read_tagged_count(view, at)
+    for _ in range(count):
+        if view[at] < 0x80 > view[at + 1]:  # Nearly all: a byte each.
+            size = view[at + 1]
+            at += 2
+        else:
+            _, at = read_uvarint(view, at)
+            size, at = read_uvarint(view, at)
+        if size > len(view) - at:
+            raise _cut_off(size, len(view) - at)
+        at += size
+    return at
+
+
+def _read_tagged_count(view: memoryview, at: int) -> tuple[int, int]:
+    count, at = read_uvarint(view, at)
+    if count > TAGGED_FIELDS_MAX:
+        raise ProtocolError(f"{count} tagged fields in one place, at most {TAGGED_FIELDS_MAX}")
+    return count, at
+
+
+def _cut_off(size: int, left: int) -> ProtocolError:
+    return ProtocolError(f"a tagged field of {size} bytes with {left} bytes left")
 
 
 def uvarint(value: int) -> bytes:

@@ -94,6 +94,15 @@ def test_tagged_fields_out_of_order_are_read_as_kafka_reads_them():
 def test_a_tagged_field_beyond_the_end_is_refused():
     with pytest.raises(ProtocolError, match="a tagged field of 9 bytes with 1 bytes left"):
         primitives.read_tagged_fields(view(b"\x01\x00\x09a"), 0)
+    with pytest.raises(ProtocolError, match="a tagged field of 9 bytes with 1 bytes left"):
+        primitives.skip_tagged_fields(view(b"\x01\x00\x09a"), 0)
+
+
+@pytest.mark.parametrize("tag", [1, 128, 70_000])
+@pytest.mark.parametrize("size", [0, 127, 128, 70_000])
+def test_tagged_fields_of_any_size_are_skipped_where_the_next_ones_begin(tag, size):
+    written = primitives.tagged_fields([(0, b"a"), (tag, bytes(size)), (tag + 1, b"")])
+    assert primitives.skip_tagged_fields(view(written + b"rest"), 0) == len(written)
 
 
 def test_a_topic_id_that_ends_early_is_refused():
