@@ -64,6 +64,7 @@ class FrameSplitter:
         "_growth",
         "_head",
         "_length",
+        "_was_big",
         "error",
         "frame_bytes_max",
         "in_place",
@@ -86,6 +87,8 @@ class FrameSplitter:
         """Of the frame under way; -1 between frames."""
         self._buffer = bytearray()
         self._filled = 0
+        self._was_big = False
+        """The frame before was copied in part only."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -142,7 +145,8 @@ class FrameSplitter:
 
         `in_place`: the room left for the big frame under way; `received` must be told how much of
         it was filled, and the view dropped before this is called again. Else a part of `scratch`,
-        or all of it, whose bytes go to `receive`: no more than what is copied anyway of a big frame.
+        or all of it, whose bytes go to `receive`: no more than what is copied anyway of a big frame,
+        under way or to be expected, since the one before was big.
         """
         if self.in_place:
             if self._filled == len(self._buffer):
@@ -150,6 +154,8 @@ class FrameSplitter:
             return memoryview(self._buffer)[self._filled :]
         if self._length > _COPIED_BYTES:
             return scratch[: _COPIED_BYTES - self._filled]
+        if self._length < 0 and self._was_big:
+            return scratch[:_COPIED_BYTES]
         return scratch
 
     def received(self, count: int) -> list[memoryview | bytes]:
@@ -193,6 +199,7 @@ class FrameSplitter:
     def _finish_frame(self) -> memoryview | bytes:
         buffer = self._buffer
         assert len(buffer) == self._length
+        self._was_big = self.in_place
         self._buffer = bytearray()
         self._length = -1
         self._filled = 0

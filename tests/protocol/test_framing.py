@@ -197,8 +197,16 @@ def test_in_place_bytes_end_the_frame_and_the_next_one_begins_anew():
     splitter.wanted(SCRATCH)[:] = rest
     [one] = splitter.received(len(rest))
     assert bytes(one) == bytes(64 * 1024) + rest
-    assert splitter.wanted(SCRATCH) is SCRATCH
+    assert not splitter.in_place
     assert splitter.receive(frame(b"z" * 9)) == [b"z" * 9]
+
+
+def test_behind_a_big_frame_no_more_is_received_than_is_copied_of_another_one():
+    splitter = begun(80_000)
+    splitter.received(len(splitter.wanted(SCRATCH)))
+    assert len(splitter.wanted(SCRATCH)) == 64 * 1024
+    splitter.receive(frame(b"z" * 9) + struct.pack(">i", 100) + b"x")
+    assert splitter.wanted(SCRATCH) is SCRATCH, "the frame before was small"
 
 
 def test_frames_are_read_only():
