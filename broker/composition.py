@@ -40,7 +40,7 @@ class Parts:
     boot_ms: Callable[[], int]
     """A clock that nobody sets and that counts suspension."""
     rng: random.Random
-    rest: Callable[[], None] = lambda: None
+    rests: Callable[[int], None] = lambda waiting: None
     """Of the loop, for other threads (`broker.calls.rests`); a simulation has none."""
     jobs_in_loop: bool | None = None
     """Whether jobs run in the agent's own loop instead of a process of their own; None: when
@@ -115,6 +115,6 @@ def compose(
         now_ms=parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,
-        rest=parts.rest,
+        rests=parts.rests,
     )
     return node

@@ -101,7 +101,7 @@ class Node:
     boot_ms: Callable[[], int]
     """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
     rng: random.Random
-    rest: Callable[[], None] = lambda: None
+    rests: Callable[[int], None] = lambda waiting: None
     """Lets other threads work when it is time to (`broker.calls.rests`)."""
     leaving: bool = False
     """The agent is going down: it names others as leaders where there are others."""
@@ -133,6 +133,10 @@ class Node:
         self.config_shares = Ledger(
             CONFIG_BYTES_MAX, "bytes of configs of topics", size_of=config_bytes
         )
+
+    def rest(self) -> None:
+        """Let other threads work, if it is time to. Called between two pieces of work."""
+        self.rests(self.stats.queued + self.slices.waiting)
 
     def placement(self, listener: str) -> Placement:
         """Which live agents the clients of a listener are told to use."""

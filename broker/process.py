@@ -77,7 +77,7 @@ async def _main(
         now_ms=now_ms,
         boot_ms=boot_ms,
         rng=secrets.SystemRandom(),  # Ids of members and sessions are drawn from it: nobody guesses the next.
-        rest=Rests(boot_ms).look,
+        rests=Rests(boot_ms).look,
     )
     agent = Agent(
         settings,

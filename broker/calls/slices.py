@@ -52,6 +52,11 @@ class Slices:
         self._first: tuple[asyncio.Future[None], int] | None = None
         """Taken out of `_outside`, and waits for room."""
 
+    @property
+    def waiting(self) -> int:
+        """1 when long requests wait for their slices, else 0."""
+        return int(bool(self._line))
+
     def of(self, call: Call) -> "Turns":
         """The turns of one request; costs nothing while it is short."""
         return Turns(self, call)

@@ -130,6 +130,24 @@ MUTANTS = (
         why="Threads that write to the store get the interpreter by luck while the loop is busy.",
     ),
     Mutant(
+        name="threads-wait-for-the-interpreter-while-requests-wait",
+        promise="P15",
+        before="            self._hand_over(HAND_OVER_CROWDED_S if crowded else HAND_OVER_S)",
+        after="            pass",
+        tests=(
+            "test_threads_have_the_interpreter_soon_while_requests_wait_and_as_ever_when_none_does",
+        ),
+        why="Beside long requests an acknowledgement takes twice as long.",
+    ),
+    Mutant(
+        name="tagged-fields-of-a-fetch-are-read-in-one-slice",
+        promise="P15",
+        before="            more, at = _read_some(view, at, version, some, until=meter.pause_at)",
+        after="            more, at = _read_some(view, at, version, some, until=len(view))",
+        tests=("test_tagged_fields_of_a_fetch_are_read_with_pauses",),
+        why="Thirty partitions of nine hundred fields hold the loop for ten milliseconds, again and again.",
+    ),
+    Mutant(
         name="a-session-grows-without-bound",
         promise="P15",
         before="            and len(session.places) + growth <= SESSION_PLACES_MAX\n",

@@ -25,6 +25,16 @@ async def work(slices, call, order, *, turns) -> None:
         order.append(call.connection.peer.partition(":")[0])
 
 
+async def test_a_request_waits_until_its_slice_is_granted():
+    slices = Slices()
+    assert not slices.waiting
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(slices.turn(Caller("10.0.0.1", 1)))
+        await settle()
+        assert slices.waiting
+    assert not slices.waiting
+
+
 @pytest.mark.promise("P15")
 async def test_an_address_with_many_connections_has_no_more_turns_than_one_with_one():
     slices, order = Slices(), []
