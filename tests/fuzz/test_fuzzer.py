@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import math
 import random
 import time
 from collections.abc import Hashable
@@ -45,8 +46,10 @@ def campaign_of(target: Target, *, count: int, strict: bool = False) -> Campaign
     return campaign
 
 
-def checked(act, *, strict: bool = False) -> str | None:
-    checker = Checker(Pretended(act))
+def checked(act, *, strict: bool = False, cpu_ms_max: float = Target.cpu_ms_max) -> str | None:
+    target = Pretended(act)
+    target.cpu_ms_max = cpu_ms_max
+    checker = Checker(target)
     with checker.listening():
         finding = checker.check(b"x", strict=strict).finding
     return finding.sign if finding else None
@@ -137,7 +140,22 @@ def test_an_input_that_does_not_end_is_ended_and_found(monkeypatch) -> None:
 
 
 def test_what_one_input_takes_of_memory_is_a_finding() -> None:
-    assert checked(lambda _: bytearray(b"x") * (1 << 28), strict=True) == "memory"
+    def takes_much(_: bytes) -> None:
+        bytearray(b"x") * (1 << 28)
+
+    assert checked(takes_much, strict=True, cpu_ms_max=math.inf) == "memory"
+
+
+def test_memory_of_libraries_that_are_loaded_with_the_first_inputs_is_no_finding() -> None:
+    held: list[bytearray] = []
+
+    def load_once(_: bytes) -> None:
+        if not held:
+            held.append(bytearray(b"x") * (1 << 28))
+
+    target = Pretended(load_once)
+    target.cpu_ms_max = math.inf
+    assert not campaign_of(target, count=40, strict=True).found
 
 
 def test_memory_that_every_input_keeps_is_found_and_what_is_cached_is_not() -> None:
