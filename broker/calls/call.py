@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from typing_extensions import override
 
 from broker.calls.challenges import Challenge
+from broker.calls.requester import Requester
 from protocol import apis
 from protocol.framing import response_head
 from protocol.types import POSITION_ZERO, Buffer, Position
@@ -26,6 +27,8 @@ class Connection(Protocol):
     """Name of the listener it came in by: which addresses the client is told."""
     peer: str
     """The client's address, for logs."""
+    requester: Requester
+    """Who it is; another one once it has authenticated itself (again)."""
     closed: bool
     """Gone: nothing that is answered now reaches anybody."""
 

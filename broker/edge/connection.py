@@ -29,6 +29,7 @@ from typing_extensions import override
 
 from broker.calls.call import Call
 from broker.calls.challenges import Challenge, Challenges
+from broker.calls.requester import Requester
 from broker.calls.shares import owner_of
 from broker.calls.stalls import StallWatch, Trust
 from broker.edge.dispatch import Dispatcher
@@ -111,6 +112,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "owner",
         "peer",
         "queued",
+        "requester",
         "shown",
     )
 
@@ -122,6 +124,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """The host part of `peer`."""
         self.owner = owner_of("")
         """Whose share it counts for (`broker.calls.shares`)."""
+        self.requester = Requester()
         self.opened_ms = 0
         """When it was let in."""
         self.shown = False
@@ -187,6 +190,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
         self.owner = owner_of(self.peer)
+        self.requester = Requester(host=self.address)
         self._regulate()
         if not self._reading:
             # uvloop begins to read behind this call, whatever was said in it.
