@@ -70,6 +70,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
     },
     "broker": {
+        "sasl": set(),
         "calls": set(),
         "cluster": set(),
         "groups.group": set(),

@@ -6,7 +6,7 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`); whoever adds a field adds it there and raises `stream.VERSION`.
+`partitions`, `schemas`, `credentials`); whoever adds a field adds it there and raises `stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
 Left out: where snapshots lie (`store`), and when one is made (the job).
@@ -17,6 +17,11 @@ from collections.abc import Generator, Sequence
 
 from coordinator.commands.encoding import CodecError, put_signed, read_signed
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.credentials import (
+    dump_credentials,
+    has_credentials,
+    restore_credentials,
+)
 from coordinator.snapshot.groups import dump_groups, restore_groups
 from coordinator.snapshot.partitions import (
     dump_objects,
@@ -85,7 +90,9 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    dump_tables(out, machine.exports, machine.schemas)
+    more_follows = has_credentials(machine.credentials)
+    dump_tables(out, machine.exports, machine.schemas, more_follows=more_follows)
+    dump_credentials(out, machine.credentials)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -145,6 +152,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     yield from restore_transactions(blocks, machine.transactions, partition)
     restore_jobs(blocks, machine.jobs, machine.snapshots)
     restore_tables(blocks, machine.exports, machine.schemas)
+    restore_credentials(blocks, machine.credentials)
     blocks.end()
 
 

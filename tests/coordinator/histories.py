@@ -19,6 +19,12 @@ from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
 from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.credential_commands import (
+    KEY_BYTES,
+    CredentialCommand,
+    ScramMechanism,
+    UpsertScramCredential,
+)
 from coordinator.commands.entries import (
     ChunkSpan,
     Close,
@@ -94,12 +100,14 @@ GROUP_IDS = ("billing", "audit", "search", "simple")
 MEMBER_IDS = ("m1", "m2", "m3", "m4")
 TRANSACTIONAL_IDS = ("pay", "ship", "bill")
 SUBJECTS = ("events-value", "events-key", "common")
+USERS = ("alice", "bob", "carol")
 
 ALL: Final[tuple[type, ...]] = get_args(Command)
 OF_TABLES: Final = {*get_args(TableCommand)}
 OF_JOBS: Final = {*get_args(JobCommand), ExpireHeldRecords}
 OF_GROUPS: Final = {*get_args(GroupCommand), CommitTransactionOffsets}
-WITHOUT_JOBS: Final = tuple(kind for kind in ALL if kind not in OF_TABLES | OF_JOBS)
+OF_USERS: Final = {*get_args(CredentialCommand)}
+WITHOUT_JOBS: Final = tuple(kind for kind in ALL if kind not in OF_TABLES | OF_JOBS | OF_USERS)
 """Rows stay where they were committed."""
 WEIGHTS: Final[Mapping[type, float]] = {
     Open: 3,
@@ -413,6 +421,13 @@ class History:
             version=rng.choice([0, 0, 0, rng.randrange(9)]),
         )
 
+    def credential(self) -> UpsertScramCredential:
+        rng = self.rng
+        mechanism = rng.choice([*ScramMechanism])
+        keys = [rng.randbytes(KEY_BYTES[mechanism]) for _ in range(2)]
+        iterations = rng.choice([4095, 4096, 8192])
+        return UpsertScramCredential(rng.choice(USERS), mechanism, iterations, b"salt", *keys)
+
 
 FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     Open: History.opening,
@@ -428,6 +443,7 @@ FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     DoomObjects: History.doomed,
     ForgetObjects: History.forgotten,
     RegisterSchema: History.schema,
+    UpsertScramCredential: History.credential,
 }
 
 
@@ -484,6 +500,7 @@ FIELDS: Final[Mapping[str, Callable[[History], Any]]] = {
     "subject": one_of("", *SUBJECTS),
     "successor": lambda history: history.rng.choice([INCARNATION_NONE, *history.opened]),
     "topic_id": lambda history: history.place[0],
+    "user": one_of(*USERS),
     "transactional_id": lambda history: history.transactional_id,
     "transactional_ids": one_of(TRANSACTIONAL_IDS),
 }

@@ -7,6 +7,11 @@ family.
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from coordinator.commands.credential_commands import (
+    DeleteScramCredential,
+    ScramMechanism,
+    UpsertScramCredential,
+)
 from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkCommitted,
@@ -349,12 +354,33 @@ TABLE_COMMANDS: tuple[Command, ...] = (
     ),
 )
 
+CREDENTIAL_COMMANDS: tuple[Command, ...] = (
+    UpsertScramCredential(
+        "alice",
+        ScramMechanism.SCRAM_SHA_256,
+        4096,
+        b"salt",
+        bytes(range(32)),
+        bytes(range(100, 132)),
+    ),
+    UpsertScramCredential(
+        "User ß",
+        ScramMechanism.SCRAM_SHA_512,
+        16384,
+        bytes(200),
+        bytes(range(64)),
+        bytes(range(100, 164)),
+    ),
+    DeleteScramCredential("alice", ScramMechanism.SCRAM_SHA_512),
+)
+
 FAMILIES: Mapping[str, Sequence[Command]] = {
     "plain": PLAIN_COMMANDS,
     "groups": GROUP_COMMANDS,
     "transactions": TRANSACTION_COMMANDS,
     "jobs": JOB_COMMANDS,
     "tables": TABLE_COMMANDS,
+    "credentials": CREDENTIAL_COMMANDS,
 }
 COMMANDS = (*chain.from_iterable(FAMILIES.values()), *MORE_COMMANDS)
 

@@ -22,6 +22,7 @@ from tests.coordinator.machine.story import begun
 from tests.coordinator.snapshot.compare import PLAIN, differences, fields_of
 
 DERIVED = {
+    "Credentials._count": "counted as users are read",
     "Groups._count": "groups are counted as they are read",
     "Objects._slots": "writers by what they are",
     "PendingOffsets._count": "counted as they are read",
