@@ -42,6 +42,8 @@ class EdgeStats:
     """Closed at once, by reason: "full", "address" (it has too many), "leaving"."""
     connections_closed: dict[str, int] = field(default_factory=dict)
     """By reason, a word each: "client", "malformed", "idle", "stalled", "silent", "crowded", …"""
+    authentications: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By SASL mechanism ("": one that is not enabled), and "accepted" or "refused"."""
     requests: dict[int, int] = field(default_factory=dict)
     """Answered, by API key."""
     latencies: dict[int, list[int]] = field(default_factory=dict)
@@ -68,6 +70,10 @@ class EdgeStats:
 
     def count_closed(self, reason: str) -> None:
         self.connections_closed[reason] = self.connections_closed.get(reason, 0) + 1
+
+    def count_authentication(self, mechanism: str, outcome: str) -> None:
+        key = (mechanism, outcome)
+        self.authentications[key] = self.authentications.get(key, 0) + 1
 
     def count_answer(self, api_key: int, elapsed_ms: int) -> None:
         self.requests[api_key] = self.requests.get(api_key, 0) + 1

@@ -71,7 +71,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "broker": {
         "sasl": set(),
-        "calls": set(),
+        "calls": {"sasl"},
         "cluster": set(),
         "groups.group": set(),
         "environment": set(),
@@ -114,7 +114,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "handler_support": {"calls", "node"},
         "upkeep": {"groups", "node", "transactions"},
-        "edge": {"api", "calls", "node"},
+        "edge": {"api", "calls", "node", "sasl"},
         "handlers": {
             "api",
             "calls",
@@ -125,6 +125,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "handler_support",
             "node",
             "produce",
+            "sasl",
             "transactions",
         },
         "agent": {
@@ -225,6 +226,8 @@ SHELLS = {
         "calls.rests",
         "calls.slices",
         "edge.gather",
+        "edge.authentication",
+        "edge.connections",
         "edge.limits",
         "cli.admin_client",
         "cli.agent_arguments",

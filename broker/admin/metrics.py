@@ -155,6 +155,8 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.stats.connections_refused, "reason"),
     Row("frazil_connections_closed", COUNTER, "Connections closed by the agent, by reason.",
         lambda s: s.node.stats.connections_closed, "reason"),
+    Row("frazil_authentications", COUNTER, "Ends of authentications by SASL.",
+        lambda s: s.node.stats.authentications, ("mechanism", "outcome")),
     Row("frazil_requests", COUNTER, "Requests answered, by API.",
         lambda s: {_api(key): count for key, count in s.node.stats.requests.items()}, "api"),
     Row("frazil_request_bytes", COUNTER, "Bytes of requests.", lambda s: s.node.stats.request_bytes),

@@ -52,6 +52,7 @@ class KafkaSettings:
     compression_lz4_level: int = _int("9", 1, 17)
     compression_type: str = _word("producer", choices=COMPRESSION_TYPES)
     compression_zstd_level: int = _int("3", -131072, 22)
+    connection_failed_authentication_delay_ms: int = _int("100", 0)
     connections_max_idle_ms: int = _long("600000")
     """Negative: connections are never closed for idleness."""
     delete_topic_enable: bool = _boolean("true")

@@ -62,7 +62,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false"),
         ("super.users", Kind.STRING, ""),
         ("authorizer.class.name", Kind.STRING, ""),
-        ("connection.failed.authentication.delay.ms", Kind.INT, "100"),
         ("connections.max.reauth.ms", Kind.LONG, "0"),
         ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
         ("delegation.token.expiry.time.ms", Kind.LONG, "86400000"),

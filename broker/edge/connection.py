@@ -23,7 +23,8 @@ task per hot request. Left out: what requests mean (`broker.edge.dispatch`), all
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol, cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from typing_extensions import override
 
@@ -31,17 +32,13 @@ from broker.calls.call import Call
 from broker.calls.challenges import Challenge, Challenges
 from broker.calls.requester import Requester
 from broker.calls.shares import owner_of
-from broker.calls.stalls import StallWatch, Trust
-from broker.edge.dispatch import Dispatcher
+from broker.calls.stalls import Trust
+from broker.edge.authentication import ExpiredError, admitted, splitter_of
+from broker.edge.connections import Connections
 from broker.edge.gather import write_gathered
-from broker.edge.limits import ServerLimits
-from broker.edge.pressure import RequestMemory
-from broker.edge.starts import Starts
 from broker.edge.unread import unread_bytes
-from broker.node import Node
 from protocol import apis
 from protocol.errors import ProtocolError
-from protocol.framing import FrameSplitter, parse_header
 from protocol.types import POSITION_ZERO, Buffer
 
 logger = logging.getLogger(__name__)
@@ -50,30 +47,6 @@ HEAVY_BYTES: Final = 256 << 10
 """Who is given more in one turn has it behind the others."""
 CLOSING_MS_MAX: Final = 5_000
 """A closed connection whose last answers nobody takes is cut off after this."""
-
-
-class Connections(Protocol):
-    """All connections of an agent, as one of them knows them (`broker.edge.server`)."""
-
-    node: Node
-    limits: ServerLimits
-    dispatcher: Dispatcher
-    watch: StallWatch
-    scratch: memoryview
-    """What every connection receives into; emptied before anybody else receives."""
-    memory: RequestMemory
-    starts: Starts
-
-    @property
-    def tasks(self) -> asyncio.TaskGroup: ...
-
-    def admit(self, connection: "KafkaServerProtocol") -> int: ...
-
-    def forget(self, connection: "KafkaServerProtocol") -> None: ...
-
-    def mark(self, connection: "KafkaServerProtocol") -> None: ...
-
-    def show(self, connection: "KafkaServerProtocol") -> None: ...
 
 
 class KafkaServerProtocol(asyncio.BufferedProtocol):
@@ -86,6 +59,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_challenges",
         "_clock",
         "_ending",
+        "_ending_kind",
         "_exclusive",
         "_limits",
         "_memory",
@@ -102,6 +76,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_waiting",
         "_writing",
         "address",
+        "authentication",
         "blocked",
         "closed",
         "heavy",
@@ -116,7 +91,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "shown",
     )
 
-    def __init__(self, server: Connections, listener: str) -> None:
+    def __init__(self, server: Connections["KafkaServerProtocol"], listener: str) -> None:
         self.number = 0
         self.listener = listener
         self.peer = ""
@@ -125,6 +100,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self.owner = owner_of("")
         """Whose share it counts for (`broker.calls.shares`)."""
         self.requester = Requester()
+        self.authentication = server.authenticator.begin(listener)
         self.opened_ms = 0
         """When it was let in."""
         self.shown = False
@@ -143,7 +119,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._server = server
         self._memory = server.memory
         self._limits = server.limits.connection
-        self._splitter = FrameSplitter(self._limits.first_frame_bytes_max, server.memory.growth)
+        self._splitter = splitter_of(self.authentication, self._limits, server.memory.growth)
         self._trust = Trust(server.watch)
         self._challenges = Challenges()
         self._pending: deque[Call] = deque()
@@ -169,6 +145,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._writing = True
         self._ending = ""
         """Why nothing more is read; closed when all is answered."""
+        self._ending_kind = "malformed"
         self._active_ms = 0
 
     # What asyncio calls.
@@ -284,6 +261,11 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._closing("handler", reason)
             self._transport.close()
 
+    def refuse(self, call: Call, body: Sequence[Buffer] | None, reason: str) -> None:
+        """Answer a while later, and close (`dispatch.Connection`)."""
+        self._ending, self._ending_kind = reason, "authentication"
+        self._server.refusals.add(call, body)
+
     def replied(self, call: Call, challenge: Challenge) -> bool:
         """Whether the call was read in reply to this challenge (`dispatch.Connection`)."""
         return self._challenges.answered_by(challenge, call.first_byte)
@@ -317,7 +299,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Read no more; close when all that was read is answered."""
         if self.closed or self._ending:
             return
-        self._ending = "the agent is leaving"
+        self._ending, self._ending_kind = "the agent is leaving", "leaving"
         # A parked fetch is no reason to stay: nothing is lost when it gets no answer.
         if all(call.api_key == apis.FETCH for call in self._pending):
             self._finish()
@@ -388,7 +370,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self._ending:
             return False
         try:
-            header = parse_header(frame)
+            header = admitted(self.authentication, frame, asks=bool(self._pending), boot_ms=now_ms)
         except ProtocolError as error:
             self._fail(error)
             return False
@@ -470,6 +452,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self.closed or self._ending:
             return
         self._ending = f"not a request: {error}"
+        if isinstance(error, ExpiredError):
+            self._ending, self._ending_kind = str(error), "expired"
         if error is self._splitter.error and not self.shown:
             self._ending += " until a first request (ApiVersions, for example) was answered"
         if self._pending:
@@ -485,7 +469,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         parts: list[Buffer] = []
         now_ms = self._server.node.boot_ms()
         refused = False
-        if not self.shown and pending and pending[0].answered:
+        if not self.shown and pending and pending[0].answered and self._may_be_known():
             self.shown = True
             self._splitter.frame_bytes_max = self._limits.frame_bytes_max
             self._server.show(self)
@@ -509,6 +493,9 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                 if self._challenges.leaving:
                     # uvloop writes at the end of this turn; the next one shows that it has.
                     self._server.mark(self)
+
+    def _may_be_known(self) -> bool:
+        return self.authentication is None or self.authentication.is_complete
 
     def _has_much(self) -> bool:
         """Whether its next answer is a big one. Those to Produce never are."""
@@ -576,8 +563,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     def _finish(self) -> None:
         if not self.closed:
-            kind = "leaving" if self._ending == "the agent is leaving" else "malformed"
-            self._closing(kind, self._ending)
+            self._closing(self._ending_kind, self._ending)
             self._transport.close()
 
     def _closing(self, kind: str, reason: str) -> None:

@@ -7,7 +7,7 @@ turn leave in one write per connection. Those that are given much have their tur
 No kind of turns takes longer than `LIGHT_MS` or `HEAVY_MS` in one turn of the loop: who is given much
 keeps nobody else waiting.
 
-Left out: opening sockets (the composition root does), TLS and SASL, quotas, what requests mean.
+Left out: opening sockets (the composition root does), TLS, quotas, what requests mean.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Final
 
 from broker.api import Api
 from broker.calls.stalls import TICK_MS, StallWatch
+from broker.edge.authentication import Authenticator, Refusals
 from broker.edge.connection import KafkaServerProtocol
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits, limits_of
@@ -26,6 +27,7 @@ from broker.edge.places import Guest, Pace, Places
 from broker.edge.pressure import RequestMemory
 from broker.edge.starts import Starts
 from broker.node import Node
+from broker.sasl.rules import SaslRules
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +43,14 @@ class KafkaServer:
     """All connections of an agent."""
 
     def __init__(
-        self, node: Node, served: Mapping[int, Api], *, limits: ServerLimits | None = None
+        self,
+        node: Node,
+        served: Mapping[int, Api],
+        *,
+        limits: ServerLimits | None = None,
+        sasl: Mapping[str, SaslRules] | None = None,
     ) -> None:
+        """`sasl`: by listener, of those that have it."""
         self.node = node
         self.limits = limits_of(node) if limits is None else limits
         self.dispatcher = Dispatcher(node, served)
@@ -59,6 +67,12 @@ class KafkaServer:
             patience=limits.patience,
             boot_ms=node.boot_ms,
             mark=lambda number: self.mark(self.connections[number]),
+        )
+        self.authenticator = Authenticator(node, sasl or {})
+        self.refusals = Refusals(
+            limits.refusal_delay_ms,
+            boot_ms=node.boot_ms,
+            call_later=lambda s, f: asyncio.get_running_loop().call_later(s, f),
         )
         self._places = Places(
             limits.connections_max,

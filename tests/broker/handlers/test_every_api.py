@@ -132,7 +132,9 @@ ANSWERED_ANYHOW = {
     apis.METADATA,
     apis.FIND_COORDINATOR,
     apis.HEARTBEAT,
+    apis.SASL_HANDSHAKE,
     apis.API_VERSIONS,
+    apis.SASL_AUTHENTICATE,
     apis.LIST_CONFIG_RESOURCES,
 }
 """They have answers, or errors, of their own where there is no log."""
