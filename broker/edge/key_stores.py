@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     pkcs12,
 )
-
 from typing_extensions import override
 
 from broker.config.listeners import StoreSettings, TlsSettings

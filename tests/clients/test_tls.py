@@ -245,10 +245,10 @@ def test_aiokafka_writes_and_reads_over_tls(secured: Secured, port: int, request
     asyncio.run(play())
 
 
-def run_java(file: Path, topic: str) -> list[str]:
+def run_java(file: Path, topic: str, count: int = COUNT) -> list[str]:
     """What the program told."""
     done = subprocess.run(
-        [*java("Secure.java"), str(file), topic, str(COUNT)],
+        [*java("Secure.java"), str(file), topic, str(count)],
         capture_output=True,
         text=True,
         timeout=150,
@@ -302,7 +302,7 @@ def test_the_java_client_refuses_an_agent_of_another_authority(secured: Secured)
     file = secured.java(
         "stranger", secured.tls, ssl_truststore_location=str(secured.folder / "stranger.pem")
     )
-    said = run_java(file, "never")
+    said = run_java(file, "never", 0)
     assert any(line.startswith("failed SslAuthenticationException") for line in said), said
 
 
@@ -310,7 +310,7 @@ def test_the_java_client_is_refused_without_a_certificate_where_one_is_required(
     secured: Secured,
 ) -> None:
     file = secured.java("nobody", secured.tls, bootstrap_servers=f"localhost:{secured.mutual}")
-    said = run_java(file, "never")
+    said = run_java(file, "never", 0)
     assert any(line.startswith("failed SslAuthenticationException") for line in said), said
 
 
