@@ -27,16 +27,13 @@ from broker.admin.listener import AdminView, make_app
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import CONNECTION_BYTES, machine_bytes, memory_bound
 from broker.composition import Parts, compose
-from broker.config.settings import (
-    WILDCARD_HOSTS,
-    Address,
-    Settings,
-    SettingsError,
-    advertised,
-    name_of,
-)
+from broker.config.addresses import WILDCARD_HOSTS, Address
+from broker.config.listeners import exposures
+from broker.config.settings import Settings, SettingsError, advertised, listeners_of, name_of
+from broker.edge.key_stores import TlsError
 from broker.edge.limits import ServerLimits, limits_of, told_of_connections
 from broker.edge.server import KafkaServer
+from broker.edge.tls_listener import TlsListener, tls_listeners
 from broker.handlers import SERVED
 from broker.http.admission import HostNames
 from broker.http.connections import HttpLimits
@@ -132,6 +129,7 @@ class Agent:
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
+        self._tls: dict[str, TlsListener] = {}
         self._http: list[HttpListener] = []
         """Of the admin endpoints, and of the schema registry."""
         self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
@@ -390,6 +388,7 @@ class Agent:
                 clock_skew_ms=time.skew_ms,
             )
         )
+        self._tls = _tls(settings, node)
         for callback in self._on_node:
             callback(node)
 
@@ -468,7 +467,10 @@ class Agent:
         logger.info("at most %s", told_of_connections(limits, self._descriptors))
         bound = memory_bound(self._settings, request_bytes_max=limits.held_bytes_max)
         logger.info("at most %d MiB of memory, besides what the cluster holds", bound >> 20)
-        self._server = KafkaServer(shells.node, SERVED, limits=limits)
+        for listener in self._tls.values():
+            listener.tell(self._parts.now_ms())
+            tasks.create_task(listener.run(), name="certificates")
+        self._server = KafkaServer(shells.node, SERVED, limits=limits, tls=self._tls)
         tasks.create_task(self._server.run(), name="connections")
         tasks.create_task(shells.load.run(), name="load")
         await self._server.started()
@@ -556,6 +558,17 @@ def _access(settings: Settings) -> Access:
         reason = f"cannot read {settings.http_token_file}: {error.strerror or error}"
         raise AgentError(f"http.token.file: {reason}") from error
     except SettingsError as error:
+        raise AgentError(str(error)) from error
+
+
+def _tls(settings: Settings, node: Node) -> dict[str, TlsListener]:
+    """Of the listeners that speak it. Raises AgentError."""
+    listeners = listeners_of(settings)
+    for sentence in exposures(listeners):
+        logger.warning("%s", sentence)
+    try:
+        return tls_listeners(listeners, node.stats)
+    except TlsError as error:
         raise AgentError(str(error)) from error
 
 

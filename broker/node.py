@@ -44,6 +44,15 @@ class EdgeStats:
     """By reason, a word each: "client", "malformed", "idle", "stalled", "silent", "crowded", …"""
     authentications: dict[tuple[str, str], int] = field(default_factory=dict)
     """By SASL mechanism ("": one that is not enabled), and "accepted" or "refused"."""
+    handshakes_total: int = 0
+    """Of TLS, that ended well."""
+    handshakes_failed: dict[str, int] = field(default_factory=dict)
+    """By reason: "certificate", "late", "not tls", … (`broker.edge.tls`)."""
+    certificate_ends_ms: dict[str, int] = field(default_factory=dict)
+    """By listener: when its certificate ends, ms since the epoch."""
+    certificate_reloads: int = 0
+    certificate_failures: int = 0
+    """Looks at a listener's files that could not be used."""
     requests: dict[int, int] = field(default_factory=dict)
     """Answered, by API key."""
     latencies: dict[int, list[int]] = field(default_factory=dict)

@@ -175,7 +175,8 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+    text = "TOML file of settings, or a server.properties of Kafka"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
     _add_set(parser)
 
 
@@ -358,17 +359,20 @@ def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
     file = getattr(options, "config", None)
     if file is None and "FRAZIL_CONFIG" in os.environ and hasattr(options, "config"):
         file = Path(os.environ["FRAZIL_CONFIG"])
-    toml = None
+    text = None
+    is_kafkas = file is not None and file.suffix == ".properties"
     if file is not None:
         try:
-            toml = (str(file), file.read_text(encoding="utf-8"))
+            text = (str(file), file.read_text(encoding="utf-8"))
         except OSError as error:
             raise FailedError(f"cannot read {file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise FailedError(f"{file} is not TOML: it is not UTF-8 text") from error
+            form = "a file of properties" if is_kafkas else "TOML"
+            raise FailedError(f"{file} is not {form}: it is not UTF-8 text") from error
     return load(
         defaults=defaults,
-        toml=toml,
+        toml=None if is_kafkas else text,
+        properties=text if is_kafkas else None,
         environ=os.environ,
         flags=options.set,
     )

@@ -1,7 +1,8 @@
 """Kafka's broker settings: the ones served, as values, and a judgement of all the others. Pure.
 
 A field of `KafkaSettings` is the row of a served setting: its name is the setting's (dots for
-underscores), its type, default and limits are Kafka's. A setting that is known and not served
+underscores), its type, default and limits are Kafka's; those of listeners are apart
+(`broker.config.listeners`). A setting that is known and not served
 (`broker.config.kafka_table`) is taken with a warning; a name that Kafka does not have is a mistake.
 
 Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 from broker.config import values
 from broker.config.config_row import INT_MAX, ConfigRow, Kind, Stance, value_of
 from broker.config.kafka_table import PREFIXES, UNSERVED
+from broker.config.listener_table import LISTENER_TABLE
+from broker.config.listeners import row_of_listener
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
@@ -156,10 +159,13 @@ def _rows() -> Iterator[ConfigRow]:
         if item.metadata:
             row: ConfigRow = item.metadata["row"]
             yield row._replace(name=item.name.replace("_", "."))
+    yield from LISTENER_TABLE.values()
     for (stance, reason), unserved in UNSERVED.items():
         for name, kind, default in unserved:
             yield ConfigRow(name, kind, default, stance=stance, reason=reason)
 
+
+_FIELDS = frozenset(item.name for item in fields(KafkaSettings) if item.metadata)
 
 TABLE: dict[str, ConfigRow] = {row.name: row for row in sorted(_rows(), key=lambda row: row.name)}
 """All settings that Kafka 4.3 has, by name, sorted."""
@@ -188,12 +194,13 @@ def parse(given: Mapping[str, str]) -> ParsedSettings:
         try:
             value = value_of(row, text)
         except ValueError as error:
-            mistakes.append(f"{name}: {error}")
+            shown = "the value is not usable" if row.kind is Kind.PASSWORD else error
+            mistakes.append(f"{name}: {shown}")
             continue
         taken[name] = text
-        if row.stance is Stance.SERVED:
+        if row.stance is Stance.SERVED and _field_of(name) in _FIELDS:
             parsed[_field_of(name)] = value
-        else:
+        elif row.stance is not Stance.SERVED:
             warnings.append(f"{name}: {row.stance.value}: {row.reason}")
     settings = KafkaSettings(given=taken, **parsed)  # type: ignore[arg-type]
     mistakes += _contradictions(settings)
@@ -239,7 +246,15 @@ def _connections_of_addresses(text: str) -> dict[str, int]:
     return told
 
 
+def is_known(name: str) -> bool:
+    """Whether Kafka has a setting of this name, or makes such names by a prefix."""
+    return name in TABLE or _by_prefix(name) is not None
+
+
 def _by_prefix(name: str) -> ConfigRow | None:
+    row = row_of_listener(name, TABLE)
+    if row is not None:
+        return row
     for prefix, stance, reason in PREFIXES:
         if name.startswith(prefix) and len(name) > len(prefix):
             return ConfigRow(name, Kind.STRING, None, stance=stance, reason=reason)

@@ -149,7 +149,7 @@ def listeners_of(
             warnings.append(f"listeners: {name} is not opened: there are no controllers here")
         told.pop(name, None)
     _check_advertised(own, told, mistakes)
-    if not own:
+    if not own and not mistakes:
         mistakes.append("listeners: there is none for clients (example: PLAINTEXT://:9092)")
     listeners = []
     for name, address in own.items():
@@ -158,7 +158,7 @@ def listeners_of(
             mistakes.append(f"No security protocol defined for listener {name}")
             continue
         of_name = _OfListener(given, name)
-        tls = _tls(of_name, mistakes) if protocol.has_tls else None
+        tls = _tls(of_name, protocol, mistakes) if protocol.has_tls else None
         mechanisms = _mechanisms(of_name, mistakes, warnings) if protocol.has_sasl else {}
         listeners.append(
             ListenerSettings(
@@ -230,6 +230,10 @@ class _OfListener:
         row = LISTENER_TABLE.get(name)
         return None if row is None else row.default
 
+    def own(self, name: str) -> str | None:
+        """As it was given for the listener alone."""
+        return self._given.get(self._prefix + name)
+
     def filled(self, name: str) -> str | None:
         """None also when it is empty."""
         return self.text(name) or None
@@ -244,10 +248,11 @@ class _OfListener:
         for prefix in ("", self._prefix, narrow):
             for name, text in self._given.items():
                 setting = name.removeprefix(prefix)
-                if name.startswith(prefix) and setting.startswith(MECHANISM_PREFIXES):
-                    # As in Kafka, which ignores a jaas.config that names no mechanism.
-                    if setting != "sasl.jaas.config" or prefix == narrow:
-                        found[setting] = text
+                if not (name.startswith(prefix) and setting.startswith(MECHANISM_PREFIXES)):
+                    continue
+                # As in Kafka, which ignores a jaas.config that names no mechanism.
+                if setting != "sasl.jaas.config" or prefix == narrow:
+                    found[setting] = text
         return found
 
 
@@ -318,7 +323,9 @@ def _protocols(given: Mapping[str, str], mistakes: list[str]) -> dict[str, Secur
     return found
 
 
-def _tls(of_name: _OfListener, mistakes: list[str]) -> TlsSettings | None:
+def _tls(
+    of_name: _OfListener, protocol: SecurityProtocol, mistakes: list[str]
+) -> TlsSettings | None:
     before = len(mistakes)
     text, filled = of_name.text, of_name.filled
     _check_values(of_name, mistakes)
@@ -338,10 +345,12 @@ def _tls(of_name: _OfListener, mistakes: list[str]) -> TlsSettings | None:
         password=filled("ssl.truststore.password"),
         certificates=filled("ssl.truststore.certificates"),
     )
+    # Beside SASL, which says who a client is, Kafka asks for certificates only if told so there.
+    client_auth = of_name.own if protocol.has_sasl else text
     settings = TlsSettings(
         keystore=keystore,
         truststore=truststore,
-        client_auth=ClientAuth((text("ssl.client.auth") or "none").lower()),
+        client_auth=ClientAuth((client_auth("ssl.client.auth") or "none").lower()),
         protocols=of_name.items("ssl.enabled.protocols"),
         cipher_suites=of_name.items("ssl.cipher.suites"),
         principal_rules=text("ssl.principal.mapping.rules") or "DEFAULT",
@@ -376,7 +385,11 @@ def _tls_contradictions(settings: TlsSettings) -> list[str]:
             "ssl.keystore.location does not go with ssl.keystore.certificate.chain and"
             " ssl.keystore.key: leave either out"
         )
-    if inline and (keystore.certificates is None or keystore.key is None):
+    if (
+        keystore.location is None
+        and inline
+        and (keystore.certificates is None or keystore.key is None)
+    ):
         found.append("ssl.keystore.certificate.chain and ssl.keystore.key go together")
     if truststore.location is not None and truststore.certificates is not None:
         found.append("ssl.truststore.location and ssl.truststore.certificates: leave either out")

@@ -36,10 +36,11 @@ from broker.calls.stalls import Trust
 from broker.edge.authentication import ExpiredError, admitted, splitter_of
 from broker.edge.connections import Connections
 from broker.edge.gather import write_gathered
+from broker.edge.numbering import FrameUnderWay, Numbering
 from broker.edge.unread import unread_bytes
 from protocol import apis
 from protocol.errors import ProtocolError
-from protocol.types import POSITION_ZERO, Buffer
+from protocol.types import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +58,13 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_buffered",
         "_bytes",
         "_challenges",
-        "_clock",
         "_ending",
         "_ending_kind",
         "_exclusive",
         "_limits",
         "_memory",
+        "_numbering",
         "_pending",
-        "_read",
         "_reading",
         "_room",
         "_server",
@@ -72,7 +72,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_started",
         "_transport",
         "_trust",
-        "_unframed",
+        "_under_way",
         "_waiting",
         "_writing",
         "address",
@@ -134,12 +134,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Frames in `_pending`."""
         self._buffered = 0
         """Memory of the frame under way, as last told to the server."""
-        self._unframed = 0
-        """Bytes read of the frame under way, its length included."""
-        self._clock = POSITION_ZERO
-        """The position applied when the first of them was read."""
-        self._read = 0
-        """Bytes read in all."""
+        self._under_way = FrameUnderWay()
+        self._numbering = Numbering()
         self._room = 0
         self._reading = True
         self._writing = True
@@ -154,6 +150,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast("asyncio.Transport", transport)
+        self._numbering = transport.get_extra_info("numbering") or self._numbering
         self.opened_ms = self._active_ms = server.node.boot_ms()
         server.watch.observe(self._active_ms)
         self._trust = Trust(server.watch)
@@ -186,7 +183,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         server = self._server
         now_ms = self._active_ms = server.node.boot_ms()
         server.watch.observe(now_ms)
-        continued = self._unframed > 0
+        numbering = self._numbering
+        if numbering.exact:
+            numbering.delivered(nbytes, self._room, server.node.log_client.machine.position)
+        continued = self._under_way.read(numbering, nbytes)
         try:
             if self._splitter.in_place:
                 frames = self._splitter.received(nbytes)
@@ -198,20 +198,16 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self._trust.stalls != server.watch.stalls:
             self._distrust_waiting()
         stale = self._trust.read(
-            server.watch, drained=nbytes < self._room, continued=continued, frames=len(frames)
+            server.watch,
+            begun=numbering.begun,
+            drained=numbering.dry,
+            continued=continued,
+            frames=len(frames),
         )
-        first_byte = self._read - self._unframed
-        self._read += nbytes
-        self._unframed += nbytes
-        position = server.node.log_client.machine.position
-        if not continued:
-            self._clock = position
         for index, frame in enumerate(frames):
-            self._unframed -= 4 + len(frame)
-            if not self._accept(frame, now_ms, stale=index < stale, first_byte=first_byte):
+            if not self._accept(frame, now_ms, stale=index < stale):
                 break
-            first_byte += 4 + len(frame)
-            self._clock = position  # Of the next one.
+            self._under_way.ended(numbering, 4 + len(frame))
         if self._challenges.leaving:
             self._count_challenges()
         if self._splitter.error is not None:
@@ -361,11 +357,13 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def arrived(self) -> tuple[int, int]:
         """How many bytes arrived in all, and how many of these were not read yet."""
         unread = unread_bytes(self._transport)
-        return self._read + unread, unread
+        # On TLS, what was taken from the socket may wait as well.
+        waiting: int = self._transport.get_extra_info("undelivered_bytes", 0)
+        return self._numbering.read + unread, unread + waiting
 
     # Requests.
 
-    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool, first_byte: int) -> bool:
+    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool) -> bool:
         """Queue one frame; False when it is not a request."""
         if self._ending:
             return False
@@ -384,8 +382,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             received_ms=now_ms,
             frame_bytes=len(frame),
             stale=stale,
-            clock=self._clock,
-            first_byte=first_byte,
+            clock=self._under_way.clock,
+            first_byte=self._under_way.number,
         )
         self._pending.append(call)
         self._waiting.append(call)
@@ -487,7 +485,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             stats.response_bytes += size
             self.heavy = size > HEAVY_BYTES
             if refused:
-                self._trust.refusal_written()
+                self._trust.refusal_written(self._numbering.read + unread_bytes(self._transport))
             if self._challenges.leaving:
                 self._count_challenges()
                 if self._challenges.leaving:
@@ -508,7 +506,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Those that were told have left when nothing waits in the transport."""
         transport = self._transport
         if not transport.is_closing() and transport.get_write_buffer_size() == 0:
-            self._challenges.left(self._read + unread_bytes(transport))
+            self._challenges.left(self._numbering.read + unread_bytes(transport))
 
     # Flow.
 
