@@ -58,11 +58,10 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
     ),
-    (Stance.NOT_YET, "SASL and ACLs are not served yet"): (
+    (Stance.NOT_YET, "OAUTHBEARER, delegation tokens and ACLs are not served yet"): (
         ("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false"),
         ("super.users", Kind.STRING, ""),
         ("authorizer.class.name", Kind.STRING, ""),
-        ("connections.max.reauth.ms", Kind.LONG, "0"),
         ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
         ("delegation.token.expiry.time.ms", Kind.LONG, "86400000"),
         ("delegation.token.max.lifetime.ms", Kind.LONG, "604800000"),
@@ -73,8 +72,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         ),
         ("sasl.client.callback.handler.class", Kind.CLASS, None),
-        ("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI"),
-        ("sasl.jaas.config", Kind.PASSWORD, None),
         ("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
         ("sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000"),
         ("sasl.kerberos.principal.to.local.rules", Kind.LIST, "DEFAULT"),
@@ -127,8 +124,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope"),
         ("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub"),
         ("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None),
-        ("sasl.server.callback.handler.class", Kind.CLASS, None),
-        ("sasl.server.max.receive.size", Kind.INT, "524288"),
     ),
     (Stance.NOT_YET, "quotas are not served yet"): (
         ("client.quota.callback.class", Kind.CLASS, None),

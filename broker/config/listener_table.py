@@ -1,4 +1,4 @@
-"""Kafka's settings of listeners and of TLS that have an effect: name, type, default. Data only.
+"""Kafka's settings of listeners, of TLS and of SASL that have an effect: name, type, default. Data only.
 
 They are not fields of `KafkaSettings`, since each listener may have its own
 (`broker.config.listeners`). Passwords are Kafka's type for what is never shown.
@@ -23,6 +23,11 @@ LISTENER_TABLE: Final[dict[str, ConfigRow]] = {
             "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         ),
         ConfigRow("listeners", Kind.LIST, "PLAINTEXT://:9092"),
+        ConfigRow("connections.max.reauth.ms", Kind.LONG, "0", minimum=0),
+        ConfigRow("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI"),
+        ConfigRow("sasl.jaas.config", Kind.PASSWORD, None),
+        ConfigRow("sasl.server.callback.handler.class", Kind.CLASS, None),
+        ConfigRow("sasl.server.max.receive.size", Kind.INT, "524288", minimum=0),
         ConfigRow("ssl.cipher.suites", Kind.LIST, ""),
         ConfigRow(
             "ssl.client.auth",

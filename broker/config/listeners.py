@@ -175,15 +175,6 @@ def listeners_of(
     return ParsedListeners(tuple(listeners), mistakes, warnings)
 
 
-def sasl_refusals(listeners: Sequence[ListenerSettings]) -> list[str]:
-    """A sentence for each listener that speaks SASL: nothing here does yet."""
-    return [
-        f"listener {each.name} speaks {each.protocol.value}: SASL is not served yet"
-        for each in listeners
-        if each.protocol.has_sasl
-    ]
-
-
 def exposures(listeners: Sequence[ListenerSettings]) -> list[str]:
     """A sentence for each listener on which anybody on the network may do anything."""
     return [

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.config import kafka_settings, listeners, sources, values
 from broker.config.addresses import WILDCARD_HOSTS, Address, NamedAddress
+from broker.config.first_users import FirstUser, first_users
 from broker.config.kafka_settings import KafkaSettings
 from broker.config.listeners import ListenerSettings
 from broker.config.sources import Given
@@ -222,6 +223,7 @@ ADDRESS_OR_OFF = ValueType("address or `off`", _http_address)
 HTTP_LISTENERS = ValueType("addresses", _http_listeners)
 HOST_NAMES = ValueType("names", _host_names)
 USERS = ValueType("name:password", _users)
+FIRST_USERS = ValueType("users", first_users)
 TOKEN = ValueType("16 to 1024 visible ASCII characters", admin_token)
 
 
@@ -354,6 +356,10 @@ class Settings:
     registry_users: tuple[tuple[str, str], ...] = _setting(
         "schema.registry.basic.auth.user.info", "", USERS,
         "Who may use the schema registry, several with commas. Empty: everybody.", secret=True)
+    first_users: tuple[FirstUser, ...] = _setting("first.users", "", FIRST_USERS,
+        "Users of SCRAM that are made where there never was one:"
+        " `SCRAM-SHA-512=[name=alice,password=…]`, several with commas, as"
+        " `kafka-storage.sh format --add-scram` has them.", secret=True)
     # fmt: on
     kafka: KafkaSettings
 
@@ -458,7 +464,6 @@ def _take_listeners(
         kafka.given, listen=ours.get("listen", ()), advertise=ours.get("advertise", ())
     )
     mistakes += found.mistakes
-    mistakes += listeners.sasl_refusals(found.listeners)
     if names:
         ours["listen"] = tuple(
             NamedAddress(each.name, each.host, each.port) for each in found.listeners

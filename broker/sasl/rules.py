@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from broker.config import values
 from broker.config.config_row import INT_MAX, LONG_MAX
 from broker.config.listeners import ListenerSettings
+from broker.config.settings import SettingsError
 from broker.sasl import jaas
 from broker.sasl.exchange import Exchange
 from broker.sasl.plain import PLAIN, PlainExchange, PlainUsers
@@ -75,7 +76,7 @@ def rules_of(mechanisms: Mapping[str, Mapping[str, str]]) -> SaslRules:
 
 
 def rules_by_listener(listeners: Sequence[ListenerSettings]) -> dict[str, SaslRules]:
-    """The rules of those listeners that speak SASL, by name. Raises ValueError as `rules_of`."""
+    """The rules of those listeners that speak SASL, by name. Raises SettingsError."""
     found: dict[str, SaslRules] = {}
     mistakes: list[str] = []
     for listener in listeners:
@@ -86,7 +87,7 @@ def rules_by_listener(listeners: Sequence[ListenerSettings]) -> dict[str, SaslRu
                 told = str(error).splitlines()
                 mistakes += [f"listener {listener.name}: {line}" for line in told]
     if mistakes:
-        raise ValueError("\n".join(mistakes))
+        raise SettingsError(mistakes)
     return found
 
 

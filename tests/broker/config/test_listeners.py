@@ -9,7 +9,6 @@ from broker.config.listeners import (
     SecurityProtocol,
     exposures,
     listeners_of,
-    sasl_refusals,
 )
 
 KEYSTORE = {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "hush"}
@@ -250,12 +249,6 @@ def test_client_certificates_are_asked_for_beside_sasl_only_where_the_listener_s
     (listener,) = parsed(given | {"listener.name.sasl_ssl.ssl.client.auth": "required"})
     assert listener.tls is not None
     assert listener.tls.client_auth is ClientAuth.REQUIRED
-
-
-def test_a_listener_of_sasl_is_refused_with_its_name():
-    given = {"listeners": "SASL_PLAINTEXT://:1", "sasl.enabled.mechanisms": "PLAIN"}
-    (refusal,) = sasl_refusals(parsed(given))
-    assert refusal.startswith("listener SASL_PLAINTEXT speaks SASL_PLAINTEXT")
 
 
 # Who is let in.
