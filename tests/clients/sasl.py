@@ -11,7 +11,7 @@ from kafka import TopicPartition as PythonPartition
 
 from tests.parts.servers import Frazil, FrazilCluster, MinioServer
 
-PLAIN_USERS = {"plain-alice": "plain secret", "plain-bob": "other"}
+PLAIN_USERS = {"plain-alice": "plain secret", "plain-bob": "hidden word"}
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
     f'user_{user}="{password}"' for user, password in PLAIN_USERS.items()
 )
