@@ -6,7 +6,7 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`); whoever adds a field adds it there and raises `stream.VERSION`.
+`partitions`, `schemas`, `rights`); whoever adds a field adds it there and raises `stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
 Left out: where snapshots lie (`store`), and when one is made (the job).
@@ -25,6 +25,7 @@ from coordinator.snapshot.partitions import (
     restore_objects,
     restore_partitions,
 )
+from coordinator.snapshot.rights import dump_rights, has_rights, restore_rights
 from coordinator.snapshot.schemas import dump_tables, restore_tables
 from coordinator.snapshot.stream import (
     BlockReader,
@@ -85,7 +86,8 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    dump_tables(out, machine.exports, machine.schemas)
+    dump_tables(out, machine.exports, machine.schemas, more_follows=has_rights(machine.acls))
+    dump_rights(out, machine.acls)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -145,6 +147,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     yield from restore_transactions(blocks, machine.transactions, partition)
     restore_jobs(blocks, machine.jobs, machine.snapshots)
     restore_tables(blocks, machine.exports, machine.schemas)
+    restore_rights(blocks, machine.acls)
     blocks.end()
 
 

@@ -31,6 +31,10 @@ KINDS_IN_THE_LOG = 47
 """All that there were when it was kept. A newer command has its line in `commands.txt`."""
 
 
+NEWER_TABLES = {"Acls._rows"}
+"""That did not exist when the snapshot was kept."""
+
+
 @pytest.fixture(scope="module")
 def history() -> list[Step]:
     return kept_history()
@@ -121,4 +125,5 @@ def test_the_kept_snapshot_fills_every_table(replayed: Machine):
     filled = defaultdict(bool)
     for name, value, _ in places("machine", replayed, lambda new: None):
         filled[name] |= not is_empty(value)
-    assert {name for name, is_filled in filled.items() if not is_filled} == ORDERED_SETS
+    empty = {name for name, is_filled in filled.items() if not is_filled}
+    assert empty - NEWER_TABLES == {*ORDERED_SETS} & filled.keys()
