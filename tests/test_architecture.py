@@ -71,6 +71,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "broker": {
         "calls": set(),
+        "rights": {"calls"},
         "cluster": set(),
         "groups.group": set(),
         "environment": set(),
