@@ -58,10 +58,7 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
     ),
-    (Stance.NOT_YET, "TLS, SASL and ACLs are not served yet"): (
-        ("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false"),
-        ("super.users", Kind.STRING, ""),
-        ("authorizer.class.name", Kind.STRING, ""),
+    (Stance.NOT_YET, "TLS and SASL are not served yet"): (
         ("connection.failed.authentication.delay.ms", Kind.INT, "100"),
         ("connections.max.reauth.ms", Kind.LONG, "0"),
         ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
