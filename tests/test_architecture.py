@@ -230,6 +230,8 @@ SHELLS = {
         "calls.slices",
         "edge.gather",
         "edge.limits",
+        "cli.acl_arguments",
+        "cli.acl_tool",
         "cli.admin_client",
         "cli.agent_arguments",
         "cli.arguments",
