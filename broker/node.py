@@ -18,10 +18,12 @@ from coordinator.tables.topics import PARTITIONS_MAX
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.calls.off_loop import OffLoop
+    from broker.cluster.rights_agreement import RightsAgreement
     from broker.config.settings import Settings
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
+    from broker.rights.rights import Rights
     from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.producer_ids import ProducerIds
     from coordinator.log_client import LogClient
@@ -116,6 +118,9 @@ class Node:
     boot_ms: Callable[[], int]
     """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
     rng: random.Random
+    rights_agreement: "RightsAgreement"
+    rights: "Rights | None" = None
+    """None: there is no authorizer, and everybody may do everything."""
     rest: Callable[[], None] = lambda: None
     """Lets other threads work when it is time to (`broker.calls.rests`)."""
     leaving: bool = False

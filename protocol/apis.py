@@ -33,6 +33,9 @@ ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 WRITE_TXN_MARKERS: Final = 27
 TXN_OFFSET_COMMIT: Final = 28
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
@@ -98,6 +101,9 @@ _TABLE: Final = (
     Api(END_TXN, "EndTxn", 0, 5, 3),
     Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1),
     Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
+    Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2),
+    Api(CREATE_ACLS, "CreateAcls", 1, 3, 2),
+    Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2),

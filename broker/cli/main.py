@@ -1,4 +1,4 @@
-"""The command line: `frazil dev | serve | group … | txn … | feature … | user … | log tail | doctor …`.
+"""The command line: `frazil dev | serve | group … | txn … | feature … | user … | acl … | log tail | …`.
 
 Arguments become settings and calls; every foreseeable failure becomes one sentence on standard
 error and an exit code other than 0 (1 it did not work, 2 wrong use). What a command needs is
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.cli import agent_arguments, txn_arguments, user_arguments
+from broker.cli import acl_arguments, agent_arguments, txn_arguments, user_arguments
 from broker.cli.arguments import (
     FAILED,
     LONG_MAX,
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     txn_arguments.add_txn(commands)
     txn_arguments.add_feature(commands)
     user_arguments.add_user(commands)
+    acl_arguments.add_acl(commands)
 
     log = commands.add_parser("log", help="the metadata log")
     log.set_defaults(run=needed("what of it? (frazil log tail)"), name="frazil log")

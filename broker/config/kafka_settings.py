@@ -22,6 +22,7 @@ from broker.config.listeners import row_of_listener
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+AUTHORIZERS = ("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
 CLEANUP_POLICIES = ("compact", "delete")
 
 
@@ -50,6 +51,10 @@ _list = partial(_served, Kind.LIST)
 class KafkaSettings:
     """The settings that have an effect; one row each. Times in ms, sizes in bytes."""
 
+    allow_everyone_if_no_acl_found: bool = _boolean("false")
+    """To do what they like with a resource that has no ACL."""
+    authorizer_class_name: str = _word("", choices=AUTHORIZERS)
+    """Empty: everybody may do everything."""
     auto_create_topics_enable: bool = _boolean("true")
     compression_gzip_level: int = _int("-1", -1, 9)
     compression_lz4_level: int = _int("9", 1, 17)
@@ -123,6 +128,8 @@ class KafkaSettings:
     offsets_retention_minutes: int = _int("10080", 1)
     producer_id_expiration_check_interval_ms: int = _int("600000", 1)
     producer_id_expiration_ms: int = _int("86400000", 1)
+    super_users: str = _word("")
+    """Principals by semicolons; `super_user_principals` are they."""
     socket_listen_backlog_size: int = _int("50", 1)
     socket_request_max_bytes: int = _int("104857600", 1)
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _int("10000", 1)
@@ -135,6 +142,15 @@ class KafkaSettings:
     def connections_per_ip_overrides(self) -> dict[str, int]:
         """By address, in its usual spelling. Raises ValueError with the end of a sentence."""
         return _connections_of_addresses(self.max_connections_per_ip_overrides)
+
+    def super_user_principals(self) -> frozenset[str]:
+        """Who may do everything. Raises ValueError with the end of a sentence."""
+        found = [*filter(None, map(str.strip, self.super_users.split(";")))]
+        for each in found:
+            kind, colon, name = each.partition(":")
+            if not (kind and colon and name):
+                raise ValueError(f'"{each}" is not a principal (example: User:admin)')
+        return frozenset(found)
 
     def text(self, name: str) -> str | None:
         """The setting in Kafka's spelling: as given, else Kafka's default, None when unset.
@@ -229,6 +245,10 @@ def _contradictions(settings: KafkaSettings) -> list[str]:
             mistakes.append(f"{per_ip} can be set to zero only if {per_ip}.overrides is set")
     except ValueError as error:
         mistakes.append(f"{per_ip}.overrides: {error}")
+    try:
+        settings.super_user_principals()
+    except ValueError as error:
+        mistakes.append(f"super.users: {error}")
     if "classic" not in settings.group_coordinator_rebalance_protocols:
         mistakes.append("group.coordinator.rebalance.protocols: classic cannot be disabled")
     return mistakes

@@ -58,10 +58,7 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
     ),
-    (Stance.NOT_YET, "OAUTHBEARER, delegation tokens and ACLs are not served yet"): (
-        ("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false"),
-        ("super.users", Kind.STRING, ""),
-        ("authorizer.class.name", Kind.STRING, ""),
+    (Stance.NOT_YET, "OAUTHBEARER and delegation tokens are not served yet"): (
         ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
         ("delegation.token.expiry.time.ms", Kind.LONG, "86400000"),
         ("delegation.token.max.lifetime.ms", Kind.LONG, "604800000"),

@@ -9,7 +9,7 @@ Positions grow; an incarnation's entries are numbered without a hole. Entries of
 that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
-`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`,
+`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
 `credentials`.
 """
 
@@ -40,6 +40,7 @@ from coordinator.commands.entries import (
     Unpin,
 )
 from coordinator.commands.group_commands import GroupCommand, SetTopicConfigs
+from coordinator.commands.rights_commands import RightsCommand
 from coordinator.commands.table_commands import (
     DeleteSubject,
     GrowTopic,
@@ -50,6 +51,7 @@ from coordinator.commands.table_commands import (
 from coordinator.commands.transaction_commands import TransactionCommand
 from coordinator.machine.job_applier import BoundingCommand, JobApplier
 from coordinator.machine.transaction_applier import TransactionApplier
+from coordinator.tables.acls import Acls
 from coordinator.tables.credentials import Credentials
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
@@ -100,6 +102,7 @@ class Machine:
         self.snapshots = Snapshots()
         self.exports = Exports()
         self.schemas = Schemas()
+        self.acls = Acls()
         self.credentials = Credentials()
         self._job_applier = JobApplier(
             jobs=self.jobs,
@@ -185,8 +188,8 @@ class Machine:
             return self._transaction_applier.apply(command, writer=writer, moment=moment)
         if isinstance(command, BoundingCommand):
             return self._job_applier.apply(command, writer=writer, moment=moment)
-        if isinstance(command, CredentialCommand):
-            return self.credentials.apply(command)
+        if isinstance(command, RightsCommand | CredentialCommand):
+            return self._change_rights(position, command)
         match command:
             case Tick():
                 return DONE
@@ -204,6 +207,13 @@ class Machine:
                 return self._close(writer, command)
             case _:
                 assert_never(command)
+
+    def _change_rights(
+        self, position: Position, command: RightsCommand | CredentialCommand
+    ) -> Outcome:
+        if isinstance(command, CredentialCommand):
+            return self.credentials.apply(command)
+        return self.acls.apply(command, position)
 
     def _change_tables(
         self,

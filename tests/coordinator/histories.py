@@ -22,6 +22,7 @@ from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.credential_commands import (
     KEY_BYTES,
     CredentialCommand,
+    DeleteScramCredential,
     ScramMechanism,
     UpsertScramCredential,
 )
@@ -63,6 +64,7 @@ from coordinator.commands.job_commands import (
     ReplaceRows,
     SpillRows,
 )
+from coordinator.commands.rights_commands import AclBinding
 from coordinator.commands.table_commands import (
     DeleteSubject,
     ExpireHeldRecords,
@@ -87,6 +89,7 @@ from coordinator.snapshot.snapshot import dump
 from coordinator.tables.groups import shard_of
 from coordinator.tables.partition import Partition
 from coordinator.tables.transactions import TransactionRow
+from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Item, Page
@@ -101,6 +104,13 @@ MEMBER_IDS = ("m1", "m2", "m3", "m4")
 TRANSACTIONAL_IDS = ("pay", "ship", "bill")
 SUBJECTS = ("events-value", "events-key", "common")
 USERS = ("alice", "bob", "carol")
+
+ACLS = tuple(
+    AclBinding(ResourceType.TOPIC, pattern, name, "User:a", "*", Operation.READ, permission)
+    for pattern in (PatternType.LITERAL, PatternType.PREFIXED)
+    for name in ("", "a", "ab")
+    for permission in (Permission.DENY, Permission.ALLOW)
+)
 
 ALL: Final[tuple[type, ...]] = get_args(Command)
 OF_TABLES: Final = {*get_args(TableCommand)}
@@ -135,6 +145,8 @@ WEIGHTS: Final[Mapping[type, float]] = {
     SetSubjectRules: 3,
     GrowTopic: 2,
     ExpireHeldRecords: 3,
+    UpsertScramCredential: 0.5,
+    DeleteScramCredential: 0.2,
 }
 """How often a kind is drawn; the others 1."""
 
@@ -465,6 +477,9 @@ FIELDS: Final[Mapping[str, Callable[[History], Any]]] = {
     "Expiry.retention_ms": one_of(-1, 10),
     "GrowTopic.partition_count": one_of(2, 3, 4, 5, 6),
     "ReportExport.ends": lambda history: (ExportEnd(history.place[1], history.some_offset()),),
+    "bindings": lambda history: tuple(
+        history.rng.choice(ACLS) for _ in range(history.rng.randrange(3))
+    ),
     "challenged": lambda history: history.rng.random() < 0.9,
     "clock": lambda history: history.machine.position,
     "compatibility": one_of(None, "", "FULL", "NONE", "HALF"),

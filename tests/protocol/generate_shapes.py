@@ -143,6 +143,10 @@ _MODULES: Final = {
             apis.LIST_TRANSACTIONS,
         },
     ),
+    "rights": (
+        "Requests and responses about ACLs.",
+        {apis.DESCRIBE_ACLS, apis.CREATE_ACLS, apis.DELETE_ACLS},
+    ),
 }
 """What a module says of itself, and its APIs; all others are in `cluster`."""
 _CLUSTER: Final = "Requests and responses about the cluster: agents, versions, features, configs."

@@ -215,6 +215,8 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
         apis.END_TXN,
         apis.WRITE_TXN_MARKERS,
         apis.TXN_OFFSET_COMMIT,
+        apis.CREATE_ACLS,
+        apis.DELETE_ACLS,
         apis.ALTER_CONFIGS,
         apis.CREATE_PARTITIONS,
         apis.DELETE_GROUPS,

@@ -1,1 +1,1 @@
-"""Tests of the broker's edge: connections, the listener, and whole agents without sockets."""
+"""Tests of rights: decisions, lines of the audit, and what requests are told."""

@@ -41,6 +41,7 @@ KEPT_TOGETHER = {
     "jobs": 17,
     "tables": 9,
     "credentials": 3,
+    "rights": 3,
 }
 """How many samples of a family its entry has; later ones have only entries of their own."""
 
