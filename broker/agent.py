@@ -26,17 +26,14 @@ from broker.admin.access import SHUT, Access, access_of
 from broker.admin.listener import AdminView, make_app
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import CONNECTION_BYTES, machine_bytes, memory_bound
-from broker.composition import Parts, compose
-from broker.config.settings import (
-    WILDCARD_HOSTS,
-    Address,
-    Settings,
-    SettingsError,
-    advertised,
-    name_of,
-)
+from broker.composition import Parts, compose, load_layouts
+from broker.config.addresses import WILDCARD_HOSTS, Address
+from broker.config.listeners import exposures
+from broker.config.settings import Settings, SettingsError, advertised, listeners_of, name_of
+from broker.edge.key_stores import TlsError
 from broker.edge.limits import ServerLimits, limits_of, told_of_connections
 from broker.edge.server import KafkaServer
+from broker.edge.tls_listener import TlsListener, tls_listeners
 from broker.handlers import SERVED
 from broker.http.admission import HostNames
 from broker.http.connections import HttpLimits
@@ -47,19 +44,23 @@ from broker.node import Node
 from broker.registry import rest
 from broker.registry.checker import InLoopChecker, SchemaChecker, two_checkers
 from broker.registry.rest_support import RegistryView
+from broker.sasl.rules import rules_by_listener
 from broker.store import identity, truncation
 from broker.store.clock import StoreTime
 from broker.store.identity import ClusterMismatchError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
 from broker.store.truncation import TruncatedLogError
-from broker.upkeep import deleted_topics, offset_expiration, transaction_expiration
+from broker.upkeep import (
+    deleted_topics,
+    first_users,
+    offset_expiration,
+    transaction_expiration,
+)
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
 from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
 from coordinator.replica import first_error
 from coordinator.snapshot.store import SnapshotStore
-from protocol.apis import APIS, FETCH, PRODUCE
-from protocol.messages.codec import request_layout, response_layout
 from protocol.types import ERA, Incarnation
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import StoreError, StoreRefusedError
@@ -132,6 +133,8 @@ class Agent:
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
+        self._tls: dict[str, TlsListener] = {}
+        self._sasl = rules_by_listener(listeners_of(settings))
         self._http: list[HttpListener] = []
         """Of the admin endpoints, and of the schema registry."""
         self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
@@ -390,6 +393,7 @@ class Agent:
                 clock_skew_ms=time.skew_ms,
             )
         )
+        self._tls = _tls(settings, node)
         for callback in self._on_node:
             callback(node)
 
@@ -446,7 +450,7 @@ class Agent:
         await self._until_there(self._identify)
         await self._until_there(shells.time.measure)
         # Before the session: whoever has one is named to clients, and should serve soon.
-        await _load_layouts()
+        await load_layouts()
         self._identified = True
         tasks.create_task(self._store.run(), name="store probe")
         tasks.create_task(shells.time.run(), name="the store's clock")
@@ -462,13 +466,19 @@ class Agent:
         )
         tasks.create_task(shells.jobs.run(), name="jobs")
         await self._member.wait()
+        await first_users.make(shells.node)
         if self._leaving:
             return
         limits = shells.limits
         logger.info("at most %s", told_of_connections(limits, self._descriptors))
         bound = memory_bound(self._settings, request_bytes_max=limits.held_bytes_max)
         logger.info("at most %d MiB of memory, besides what the cluster holds", bound >> 20)
-        self._server = KafkaServer(shells.node, SERVED, limits=limits)
+        for listener in self._tls.values():
+            listener.tell(self._parts.now_ms())
+            tasks.create_task(listener.run(), name="certificates")
+        self._server = KafkaServer(
+            shells.node, SERVED, limits=limits, sasl=self._sasl, tls=self._tls
+        )
         tasks.create_task(self._server.run(), name="connections")
         tasks.create_task(shells.load.run(), name="load")
         await self._server.started()
@@ -559,18 +569,15 @@ def _access(settings: Settings) -> Access:
         raise AgentError(str(error)) from error
 
 
-async def _load_layouts() -> None:
-    """Have every message's layout at hand before the first client asks.
-
-    Each takes ms to tens of ms when it is first used, together a second: that would count as a
-    stall (P17) in the middle of the first requests.
-    """
-    for api in APIS.values():
-        if api.key not in (PRODUCE, FETCH):  # Read and written by hand.
-            for version in range(api.min_version, api.max_version + 1):
-                request_layout(api.key, version)
-                response_layout(api.key, version)
-                await asyncio.sleep(0)
+def _tls(settings: Settings, node: Node) -> dict[str, TlsListener]:
+    """Of the listeners that speak it. Raises AgentError."""
+    listeners = listeners_of(settings)
+    for sentence in exposures(listeners):
+        logger.warning("%s", sentence)
+    try:
+        return tls_listeners(listeners, node.stats)
+    except TlsError as error:
+        raise AgentError(str(error)) from error
 
 
 def _cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str:

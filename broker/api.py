@@ -9,39 +9,31 @@ the declarations; an API is added by writing one and listing it in `broker.handl
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
 from broker.calls.call import Call
 from broker.node import Node
 from protocol import apis, messages
+from protocol.acls import Operation
+from protocol.acls import ResourceType as Resource
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import Buffer
 
-
-class Operation(IntEnum):
-    """What is done to a resource, as in Kafka (AclOperation)."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class Resource(IntEnum):
-    """What rights are about, as in Kafka (ResourceType)."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
+__all__ = [
+    "Api",
+    "Cold",
+    "Encoded",
+    "ErrorResponse",
+    "Hot",
+    "Narrow",
+    "Narrowed",
+    "Operation",
+    "Reply",
+    "Resource",
+    "Right",
+    "error_alone",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +104,29 @@ class Hot(NamedTuple):
         return cls(start, refuse, take, refusal)
 
 
+class Narrowed(NamedTuple):
+    """A request without what its requester has no right to."""
+
+    request: Any | None
+    """None: nothing is left, and the handler is not asked."""
+    complete: Callable[[Any], Any] = lambda response: response
+    """Adds to the handler's response what was refused, and takes out of it what must not be seen.
+    Given None, it makes the whole response."""
+
+
+Narrow = Callable[[Node, Call, Any], Awaitable[Narrowed]]
+"""Raises KafkaError for a refusal of all; LogError when the metadata log had to be asked."""
+
+
 class Cold(NamedTuple):
     """A handler in neutral shapes."""
 
     handle: Callable[[Node, Call, Any], Awaitable[Any]]
     """From the decoded request to the response; raises KafkaError for a refusal of it all."""
     refusal: ErrorResponse
+    narrow: Narrow | None = None
+    """Where rights are about parts of a request: called before `handle`, if there is an authorizer.
+    Without it each right is about the whole (`broker.guards`)."""
 
 
 class Encoded(NamedTuple):
@@ -139,6 +148,8 @@ class Api:
     """Carrying it out late would do harm (P17)."""
     rights: tuple[Right, ...]
     """All of them are asked for, in this order; empty: anybody may."""
+    is_audited: bool = False
+    """A change by an administrator, of which the audit tells."""
 
     def __post_init__(self) -> None:
         if isinstance(self.handler, Hot):

@@ -18,7 +18,7 @@ the request is refused after a stall of the agent, since its client may have giv
 "Unavailable": what says that nothing happened when the metadata log cannot be asked. "Elements": how
 many a request may have in all its arrays together, and in which versions one that has more is told
 INVALID_REQUEST, since the answer has an error code of its own; in others its connection is closed.
-"Rights": what Kafka's authorizer asks for; every request may do everything so far.
+"Rights": what is asked for where an authorizer is set (docs/design/rights.md).
 
 | key | API | versions | changes | unavailable | elements | told from | rights |
 |--:|--|--|--|--|--:|--|--|

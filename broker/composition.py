@@ -5,6 +5,7 @@ jobs and the store's clock. Tests run the same parts without those.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from broker.calls.off_loop import OffLoop
 from broker.calls.slices import Slices
 from broker.cluster.placement import Placement
+from broker.cluster.rights_agreement import RightsAgreement
 from broker.config.settings import Settings
 from broker.fetch.fetch_path import FetchPath
 from broker.groups.coordinator import GroupCoordinator
@@ -19,14 +21,21 @@ from broker.groups.group.live import GroupFactory
 from broker.groups.group_factory import GROUP_FACTORY
 from broker.node import Node
 from broker.produce.produce_path import ProducePath
+from broker.rights.authorizer import Authorizer
+from broker.rights.rights import Rights
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.producer_ids import ProducerIds
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.log_client import AgentIdentity, LogClient, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
+from protocol.apis import APIS, FETCH, PRODUCE
+from protocol.messages.codec import request_layout, response_layout
 from storage.reader import Reader
 from storage.stores.object_store import ObjectStore
 from storage.writer import Writer
+
+audit_logger = logging.getLogger("frazil.audit")
+"""Lines of JSON about refusals and changes of rights (`broker.rights.audit`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,7 @@ def compose(
         snapshots=snapshots,
         before_joining=before_joining,
     )
+    rights = _rights(settings, parts, log_client)
     reader = Reader(parts.store, settings.cache_bytes, tasks)
 
     def placement(listener: str) -> Placement:
@@ -99,6 +109,7 @@ def compose(
             slices=slices,
             tasks=tasks,
             rng=parts.rng,
+            rights=rights,
         ),
         reader=reader,
         off_loop=OffLoop(),
@@ -110,11 +121,40 @@ def compose(
             boot_ms=parts.boot_ms,
             rng=parts.rng,
             slices=slices,
+            rights=rights,
         ),
         transactions=TransactionCoordinator(log_client, settings=settings, boot_ms=parts.boot_ms),
         now_ms=parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,
+        rights=rights,
+        rights_agreement=RightsAgreement(log_client),
         rests=parts.rests,
     )
     return node
+
+
+def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:
+    kafka = settings.kafka
+    if not kafka.authorizer_class_name:
+        return None
+    authorizer = Authorizer(
+        log_client.machine.acls,
+        super_users=kafka.super_user_principals(),
+        allow_everyone=kafka.allow_everyone_if_no_acl_found,
+    )
+    return Rights(authorizer, write=audit_logger.info, now_ms=parts.now_ms, boot_ms=parts.boot_ms)
+
+
+async def load_layouts() -> None:
+    """Have every message's layout at hand before the first client asks.
+
+    Each takes ms to tens of ms when it is first used, together a second: that would count as a
+    stall (P17) in the middle of the first requests.
+    """
+    for api in APIS.values():
+        if api.key not in (PRODUCE, FETCH):  # Read and written by hand.
+            for version in range(api.min_version, api.max_version + 1):
+                request_layout(api.key, version)
+                response_layout(api.key, version)
+                await asyncio.sleep(0)

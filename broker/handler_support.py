@@ -4,7 +4,7 @@ Leaves out what one API alone needs.
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from broker.calls.call import Call
@@ -13,8 +13,10 @@ from broker.calls.shares import Ledger, Owner, owner_of
 from broker.config import table_configs
 from broker.node import Node, PartitionRange
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
+from coordinator.commands.rights_commands import BINDINGS_PER_COMMAND_MAX, AclBinding
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic, SetSubjectRules
 from coordinator.log.metadata_log import LogError
+from coordinator.proposer import COMMAND_BYTES_MAX
 from coordinator.tables.partition import Partition
 from coordinator.tables.schemas import GLOBAL
 from coordinator.tables.topics import TOPIC_PARTITIONS_MAX
@@ -25,7 +27,11 @@ ThingT = TypeVar("ThingT", bound=Hashable)
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of
-their numbers: all that can be done to a topic, since nothing is forbidden yet."""
+their numbers: all that can be done to a topic."""
+AGREEMENT_MS: Final = 10_000
+"""How long the answer to a change of rights waits for the agents that have not applied it yet."""
+PART_BYTES_MAX: Final = COMMAND_BYTES_MAX - 100
+"""Of the ACLs in one command."""
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
 
@@ -42,6 +48,28 @@ def refuse_beside_older(node: Node, level: int) -> None:
     if not node.log_client.machine.incarnations.all_support(level):
         reason = "An agent of an older release is live; try again when all are of this one."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
+
+
+def refuse_without_authorizer(node: Node) -> None:
+    """Raises KafkaError where nobody asks for rights."""
+    if node.rights is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def binding_parts(bindings: Sequence[AclBinding]) -> list[tuple[AclBinding, ...]]:
+    """ACLs in as few commands as they fit into."""
+    parts: list[tuple[AclBinding, ...]] = []
+    part: list[AclBinding] = []
+    size = 0
+    for binding in bindings:
+        # A character takes at most four bytes, and what is no text a few.
+        of_one = 4 * (len(binding.name) + len(binding.principal) + len(binding.host)) + 20
+        if part and (len(part) == BINDINGS_PER_COMMAND_MAX or size + of_one > PART_BYTES_MAX):
+            parts.append(tuple(part))
+            part, size = [], 0
+        part.append(binding)
+        size += of_one
+    return [*parts, tuple(part)] if part else parts
 
 
 def partition_of(node: Node, topic_name: str, index: int) -> Partition | None:

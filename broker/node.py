@@ -18,10 +18,12 @@ from coordinator.tables.topics import PARTITIONS_MAX
 
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.calls.off_loop import OffLoop
+    from broker.cluster.rights_agreement import RightsAgreement
     from broker.config.settings import Settings
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
+    from broker.rights.rights import Rights
     from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.producer_ids import ProducerIds
     from coordinator.log_client import LogClient
@@ -42,6 +44,17 @@ class EdgeStats:
     """Closed at once, by reason: "full", "address" (it has too many), "leaving"."""
     connections_closed: dict[str, int] = field(default_factory=dict)
     """By reason, a word each: "client", "malformed", "idle", "stalled", "silent", "crowded", …"""
+    authentications: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By SASL mechanism ("": one that is not enabled), and "accepted" or "refused"."""
+    handshakes_total: int = 0
+    """Of TLS, that ended well."""
+    handshakes_failed: dict[str, int] = field(default_factory=dict)
+    """By reason: "certificate", "late", "not tls", … (`broker.edge.tls`)."""
+    certificate_ends_ms: dict[str, int] = field(default_factory=dict)
+    """By listener: when its certificate ends, ms since the epoch."""
+    certificate_reloads: int = 0
+    certificate_failures: int = 0
+    """Looks at a listener's files that could not be used."""
     requests: dict[int, int] = field(default_factory=dict)
     """Answered, by API key."""
     latencies: dict[int, list[int]] = field(default_factory=dict)
@@ -68,6 +81,10 @@ class EdgeStats:
 
     def count_closed(self, reason: str) -> None:
         self.connections_closed[reason] = self.connections_closed.get(reason, 0) + 1
+
+    def count_authentication(self, mechanism: str, outcome: str) -> None:
+        key = (mechanism, outcome)
+        self.authentications[key] = self.authentications.get(key, 0) + 1
 
     def count_answer(self, api_key: int, elapsed_ms: int) -> None:
         self.requests[api_key] = self.requests.get(api_key, 0) + 1
@@ -101,6 +118,9 @@ class Node:
     boot_ms: Callable[[], int]
     """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
     rng: random.Random
+    rights_agreement: "RightsAgreement"
+    rights: "Rights | None" = None
+    """None: there is no authorizer, and everybody may do everything."""
     rests: Callable[[int], None] = lambda waiting: None
     """Lets other threads work when it is time to (`broker.calls.rests`)."""
     leaving: bool = False

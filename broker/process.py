@@ -53,8 +53,8 @@ def run(loaded: Loaded, *, announce: Callable[[Agent], None]) -> int:
     """
     settings = loaded.settings
     logs.set_up(level=settings.logs_level, form=settings.logs_format)
-    for warning in loaded.warnings:
-        logger.warning("%s", warning)
+    if loaded.warnings:
+        logger.warning("settings that have no effect: %s", "; ".join(loaded.warnings))
     _tune_malloc()
     store, log = open_adapters(settings)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

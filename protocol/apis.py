@@ -21,6 +21,7 @@ LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 DESCRIBE_GROUPS: Final = 15
 LIST_GROUPS: Final = 16
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -32,14 +33,20 @@ ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 WRITE_TXN_MARKERS: Final = 27
 TXN_OFFSET_COMMIT: Final = 28
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
+SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
+ALTER_USER_SCRAM_CREDENTIALS: Final = 51
 DESCRIBE_QUORUM: Final = 55
 UPDATE_FEATURES: Final = 57
 DESCRIBE_CLUSTER: Final = 60
@@ -82,6 +89,7 @@ _TABLE: Final = (
     Api(SYNC_GROUP, "SyncGroup", 0, 5, 4),
     Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5),
     Api(LIST_GROUPS, "ListGroups", 0, 5, 3),
+    Api(SASL_HANDSHAKE, "SaslHandshake", 0, 1, 2),
     Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
     Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
@@ -93,14 +101,20 @@ _TABLE: Final = (
     Api(END_TXN, "EndTxn", 0, 5, 3),
     Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1),
     Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
+    Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2),
+    Api(CREATE_ACLS, "CreateAcls", 1, 3, 2),
+    Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2),
+    Api(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
     Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
     Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
     Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
+    Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
+    Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0),
     Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
     Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),

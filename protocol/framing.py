@@ -22,6 +22,9 @@ FRAME_BYTES_MIN: Final = 8
 """API key, version, correlation id: no request is shorter."""
 FRAME_BYTES_MAX_DEFAULT: Final = 104_857_600
 """Kafka's socket.request.max.bytes."""
+BARE: Final = -1
+"""Stands for the version of a message of SASL that comes without a header, and of its answer, which
+has none either (SaslHandshake v0)."""
 IN_PLACE_BYTES_MIN: Final = 48 * 1024
 """Of a frame so much has arrived before the rest is received into its own buffer. Less than the
 64 KiB that come at once where no network cuts them smaller."""
@@ -67,11 +70,16 @@ class FrameSplitter:
         "_was_big",
         "error",
         "frame_bytes_max",
+        "frame_bytes_min",
         "in_place",
     )
 
     def __init__(
-        self, frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT, growth: BufferGrowth | None = None
+        self,
+        frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT,
+        growth: BufferGrowth | None = None,
+        *,
+        frame_bytes_min: int = FRAME_BYTES_MIN,
     ) -> None:
         self._growth = growth or BufferGrowth()
         assert frame_bytes_max >= FRAME_BYTES_MIN
@@ -79,6 +87,7 @@ class FrameSplitter:
         """Set once the stream is spoilt; whoever handled the frames returned looks here."""
         self.frame_bytes_max = frame_bytes_max
         """Of the frames to come; may be changed between calls."""
+        self.frame_bytes_min = frame_bytes_min
         self.in_place = False
         """The next bytes go into the frame's own buffer: `received` is to be told of them."""
         self._head = b""
@@ -169,11 +178,10 @@ class FrameSplitter:
 
     def _checked(self, length: int, frames: list[memoryview | bytes]) -> int:
         """The length when it is sound, else -1 with `error` set, or raised if nothing is lost."""
-        if FRAME_BYTES_MIN <= length <= self.frame_bytes_max:
+        least, most = self.frame_bytes_min, self.frame_bytes_max
+        if least <= length <= most:
             return length
-        self.error = ProtocolError(
-            f"a frame of {length} bytes; at least {FRAME_BYTES_MIN}, at most {self.frame_bytes_max}"
-        )
+        self.error = ProtocolError(f"a frame of {length} bytes; at least {least}, at most {most}")
         if not frames:
             raise self.error
         return -1
@@ -268,6 +276,8 @@ def parse_header(frame: Buffer) -> RequestHeader:
 
 def response_head(key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
     """What precedes the body of an answer on the wire: length and response header."""
+    if version == BARE:
+        return _LENGTH.pack(body_bytes)
     if apis.response_header_version(key, version) == 1:
         return struct.pack(">iix", body_bytes + 5, correlation_id)
     return struct.pack(">ii", body_bytes + 4, correlation_id)

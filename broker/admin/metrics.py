@@ -36,6 +36,7 @@ from protocol.apis import APIS
 from storage.reader import Reader
 from storage.writer import Writer
 
+DAY_MS = 86_400_000
 OVERDUE_LOOKED_AT = 1_000
 """Of the open transactions, the oldest: a scrape must not make the agent stand still."""
 
@@ -87,6 +88,12 @@ def _clock_skew_ms(sources: Sources) -> float:
     """How far this agent's clock is ahead of the newest one seen in the log, at most."""
     clocks = [row.clock_ms for row in sources.log_client.machine.incarnations]
     return float(max(0, max(clocks) - sources.now_ms())) if clocks else 0.0
+
+
+def _certificate_days(sources: Sources) -> dict[str, float]:
+    now_ms = sources.now_ms()
+    ends_ms = sources.node.stats.certificate_ends_ms
+    return {name: (each - now_ms) / DAY_MS for name, each in ends_ms.items()}
 
 
 def _overdue_ms(sources: Sources) -> float:
@@ -155,6 +162,19 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.stats.connections_refused, "reason"),
     Row("frazil_connections_closed", COUNTER, "Connections closed by the agent, by reason.",
         lambda s: s.node.stats.connections_closed, "reason"),
+    Row("frazil_authentications", COUNTER, "Ends of authentications by SASL.",
+        lambda s: s.node.stats.authentications, ("mechanism", "outcome")),
+    Row("frazil_handshakes", COUNTER, "TLS handshakes that ended well.",
+        lambda s: s.node.stats.handshakes_total),
+    Row("frazil_handshakes_failed", COUNTER, "TLS handshakes that came to nothing, by reason.",
+        lambda s: s.node.stats.handshakes_failed, "reason"),
+    Row("frazil_certificate_days", GAUGE, "Days until a listener's certificate ends.",
+        _certificate_days, "listener"),
+    Row("frazil_certificate_reloads", COUNTER, "Certificates that were taken as files changed.",
+        lambda s: s.node.stats.certificate_reloads),
+    Row("frazil_certificate_failures", COUNTER,
+        "Looks at files of a listener that could not be used; its certificate stays.",
+        lambda s: s.node.stats.certificate_failures),
     Row("frazil_requests", COUNTER, "Requests answered, by API.",
         lambda s: {_api(key): count for key, count in s.node.stats.requests.items()}, "api"),
     Row("frazil_request_bytes", COUNTER, "Bytes of requests.", lambda s: s.node.stats.request_bytes),

@@ -10,6 +10,8 @@ from typing import Final, Protocol
 from typing_extensions import override
 
 from broker.calls.challenges import Challenge
+from broker.calls.requester import Requester
+from broker.sasl.authentication import Authentication
 from protocol import apis
 from protocol.framing import response_head
 from protocol.types import POSITION_ZERO, Buffer, Position
@@ -26,6 +28,10 @@ class Connection(Protocol):
     """Name of the listener it came in by: which addresses the client is told."""
     peer: str
     """The client's address, for logs."""
+    requester: Requester
+    """Who it is; another one once it has authenticated itself (again)."""
+    authentication: Authentication | None
+    """How far it is with SASL; None on a listener without."""
     closed: bool
     """Gone: nothing that is answered now reaches anybody."""
 
@@ -35,6 +41,10 @@ class Connection(Protocol):
 
     def close(self, reason: str) -> None:
         """Close without answering what is open. `reason` is for the log."""
+        ...
+
+    def refuse(self, call: "Call", body: Sequence[Buffer] | None, reason: str) -> None:
+        """Answer the call a while later, and close: the client is not who it says (SASL)."""
         ...
 
     def replied(self, call: "Call", challenge: Challenge) -> bool:

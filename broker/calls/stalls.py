@@ -8,7 +8,9 @@ until a frame arrives that was begun after such a refusal had been written there
 sends again; one that gave up does not.
 
 A refusal counts only once the socket had been read dry since the stall. Otherwise the next old
-frame, still in the kernel's buffer, would pass for an answer to it. What stays open is old data
+frame, still in the kernel's buffer, would pass for an answer to it. And a frame counts as later only
+when its bytes (on TLS the records that they came in) have higher numbers than all that had arrived
+when the refusal was written (`broker.edge.numbering`). What stays open is old data
 in the *client's* kernel behind a full window; the connection it belongs to is dead by then.
 
 Pure: time is an argument. The server's ticker and its read path ask (`broker.edge.server`).
@@ -64,7 +66,7 @@ class _TrustState(Enum):
 class Trust:
     """What one connection's frames may do, from the stalls, reads and refusals it saw."""
 
-    __slots__ = ("_state", "_under_way_fresh", "stalls")
+    __slots__ = ("_refused_at", "_state", "_under_way_fresh", "stalls")
 
     def __init__(self, watch: StallWatch) -> None:
         self.stalls = watch.stalls
@@ -72,12 +74,17 @@ class Trust:
         # A connection accepted right after a stall may have waited in the backlog through it.
         self._state = _TrustState.SUSPECT if watch.just_ended else _TrustState.TRUSTED
         self._under_way_fresh = False
+        self._refused_at = 0
+        """The number of the first byte that may be in reply to the refusal."""
 
-    def read(self, watch: StallWatch, *, drained: bool, continued: bool, frames: int) -> int:
+    def read(
+        self, watch: StallWatch, *, begun: int, drained: bool, continued: bool, frames: int
+    ) -> int:
         """One read of the socket completed `frames` frames; how many of the first are stale.
 
-        `drained`: it took all that there was. `continued`: its first bytes belong to a frame that
-        an earlier read began. Stale frames must not change anything.
+        `begun`: the number of its first byte. `drained`: it took all that there was. `continued`: its
+        first bytes belong to a frame that an earlier read began. Stale frames must not change
+        anything.
         """
         if watch.stalls != self.stalls:
             self.stalls = watch.stalls
@@ -85,7 +92,7 @@ class Trust:
             self._under_way_fresh = False
         if self._state is _TrustState.TRUSTED:
             return 0
-        fresh = self._state is _TrustState.REFUSED
+        fresh = self._state is _TrustState.REFUSED and begun >= self._refused_at
         if self._state is _TrustState.SUSPECT and drained:
             self._state = _TrustState.DRY
         first_fresh = self._under_way_fresh if continued else fresh
@@ -99,8 +106,13 @@ class Trust:
             return 1
         return frames
 
-    def refusal_written(self) -> None:
-        """A refusal because of staleness went out on this connection."""
+    def refusal_written(self, arrived: int) -> None:
+        """A refusal because of staleness went out on this connection.
+
+        `arrived`: bytes that have arrived so far, also unread.
+        """
+        if self._state is not _TrustState.REFUSED:
+            self._refused_at = arrived
         if self._state is _TrustState.DRY:
             self._state = _TrustState.REFUSED
 

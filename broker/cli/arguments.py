@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker.cli.admin_client import AgentPlace
     from broker.cli.command_result import CommandResult
     from broker.cli.kafka_client import Address, KafkaClient
+    from broker.sasl.client import Login
 
 T = TypeVar("T")
 
@@ -71,6 +72,12 @@ def cluster_tool(commands: Any, name: str, text: str, *, need: str) -> Add:
         )
         parser.add_argument(
             "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
+        )
+        parser.add_argument(
+            "--command-config",
+            type=Path,
+            metavar="FILE",
+            help="how to log in, as Kafka's tools take it",
         )
         return parser
 
@@ -134,9 +141,12 @@ def on_cluster(
     from broker.cli.kafka_client import ClientError, KafkaClient
 
     async def work() -> "CommandResult":
-        async with KafkaClient(options.bootstrap, timeout_ms=options.timeout_ms) as client:
+        async with KafkaClient(
+            options.bootstrap, timeout_ms=options.timeout_ms, login=login
+        ) as client:
             return await command(client)
 
+    login = _login(options.command_config)
     try:
         # Not `process.run_once`: what an agent is made of takes longer to import than all this.
         said = asyncio.run(work())
@@ -145,6 +155,21 @@ def on_cluster(
     except KafkaError as error:
         raise FailedError(f"refused: {error.message or error.code.name}") from error
     return _say(options, said)
+
+
+def _login(file: Path | None) -> "Login | None":
+    """What a file of a client's settings says. Raises FailedError."""
+    from broker.config import properties_text
+    from broker.sasl.client import login_of
+
+    if file is None:
+        return None
+    try:
+        return login_of(dict(properties_text.parse(str(file), file.read_text(encoding="utf-8"))))
+    except OSError as error:
+        raise FailedError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise FailedError(f"{file}: {error}") from error
 
 
 def on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]) -> int:

@@ -18,17 +18,22 @@ from typing import NamedTuple
 
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
+from broker.config.addresses import Address
+from broker.config.listeners import exposures
 from broker.config.settings import (
-    Address,
     Loaded,
     Settings,
     SettingsError,
     advertised,
+    listeners_of,
     name_of,
     token_of,
 )
+from broker.edge.key_stores import TlsError
+from broker.edge.tls_listener import tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
+from broker.node import EdgeStats
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
@@ -73,6 +78,7 @@ async def examine(loaded: Loaded) -> list[Finding]:
     if not any(finding.bad for finding in findings):
         findings += await (_told(settings) if running else _compared(settings))
     findings += _ports(settings, running=running)
+    findings += _certificates(settings)
     return findings
 
 
@@ -267,6 +273,21 @@ def _ports(settings: Settings, *, running: bool) -> list[Finding]:
                     f" end what uses it, or set another ({setting})",
                 )
             )
+    return findings
+
+
+def _certificates(settings: Settings) -> list[Finding]:
+    """Of the listeners that speak TLS, and who is let in by those that ask nothing."""
+    listeners = listeners_of(settings)
+    findings = [Finding("rights", bad=False, text=each) for each in exposures(listeners)]
+    for listener in listeners:
+        try:
+            for name, tls in tls_listeners([listener], EdgeStats()).items():
+                days = (tls.ends_ms - now_ms()) / 86_400_000
+                text = f"listener {name}: {tls.subject}, for {days:.1f} days"
+                findings.append(Finding("tls", bad=days < 0, text=text))
+        except TlsError as error:
+            findings.append(Finding("tls", bad=True, text=str(error)))
     return findings
 
 

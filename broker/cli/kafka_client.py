@@ -6,19 +6,21 @@ than a part of that time, so that one that is silent leaves some for the others.
 itself (an agent that is gone, a coordinator that moves) is a `PassingError`, and `until_done`
 tries again. It speaks to any cluster that speaks Kafka's protocol.
 
-Leaves out: TLS and SASL, several requests in flight, records.
+Leaves out: TLS, several requests in flight, records.
 """
 
 import asyncio
 import contextlib
 import os
 import re
+import secrets
 import struct
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
+from broker.sasl.client import Login, LoginError, exchange_of
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.framing import (
@@ -103,8 +105,9 @@ def check(error_code: int, message: str = "") -> None:
 class _Connection:
     """To one agent; opened by the first request, and again after a failure."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, login: Login | None) -> None:
         self.address = address
+        self._login = login
         self.is_open = False
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -125,8 +128,10 @@ class _Connection:
         except asyncio.IncompleteReadError as error:
             raise PassingError(
                 f"{self.address} closed the connection instead of answering"
-                " (is it a Kafka listener without TLS?)"
+                " (is it a Kafka listener without TLS? If one has to log in: --command-config)"
             ) from error
+        except LoginError as error:
+            raise ClientError(f"{self.address}: {error}") from error
         except ProtocolError as error:
             raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from error
 
@@ -137,6 +142,28 @@ class _Connection:
         )
         answer = await self._exchange(apis.API_VERSIONS, FIRST_VERSION, asked)
         self._ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+        if self._login is not None:
+            logged_in = False
+            try:
+                await self._log_in(self._login)
+                logged_in = True
+            finally:
+                if not logged_in:
+                    self.is_open = False
+                    self._streams[1].close()
+
+    async def _log_in(self, login: Login) -> None:
+        """Raises KafkaError with the cluster's own words, and LoginError."""
+        wanted = messages.SaslHandshakeRequest(mechanism=login.mechanism)
+        answer = await self._exchange(apis.SASL_HANDSHAKE, 1, wanted)
+        check(answer.error_code, f"it offers {', '.join(answer.mechanisms) or 'no SASL'}")
+        exchange = exchange_of(login, nonce=secrets.token_hex(16))
+        message: bytes | None = exchange.begin()
+        while message is not None:
+            token = messages.SaslAuthenticateRequest(auth_bytes=message)
+            answer = await self._exchange(apis.SASL_AUTHENTICATE, 1, token)
+            check(answer.error_code, answer.error_message or "")
+            message = exchange.respond(answer.auth_bytes)
 
     def _version(self, key: int, versions: tuple[int, int]) -> int:
         oldest, newest = self._ranges.get(key, (0, -1))
@@ -187,11 +214,14 @@ def _reason(error: OSError) -> str:
 class KafkaClient:
     """One cluster, as a tool sees it. To be used in `async with`, within one event loop."""
 
-    def __init__(self, bootstrap: Sequence[Address], *, timeout_ms: int) -> None:
+    def __init__(
+        self, bootstrap: Sequence[Address], *, timeout_ms: int, login: Login | None = None
+    ) -> None:
         assert bootstrap
         self.brokers: dict[int, Address] = {}
         """The agents by node id, as of the last `refresh`."""
         self._bootstrap = tuple(bootstrap)
+        self._login = login
         self._timeout_s = timeout_ms / 1000
         self._deadline = 0.0
         self._connections: dict[Address, _Connection] = {}
@@ -244,7 +274,7 @@ class KafkaClient:
         )
 
     def _connection(self, address: Address) -> _Connection:
-        return self._connections.setdefault(address, _Connection(address))
+        return self._connections.setdefault(address, _Connection(address, self._login))
 
     def _anyone(self) -> list[_Connection]:
         """Connections to try in turn, open ones first."""

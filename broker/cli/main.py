@@ -1,4 +1,4 @@
-"""The command line: `frazil dev | serve | group … | txn … | feature … | log tail | doctor …`.
+"""The command line: `frazil dev | serve | group … | txn … | feature … | user … | acl … | log tail | …`.
 
 Arguments become settings and calls; every foreseeable failure becomes one sentence on standard
 error and an exit code other than 0 (1 it did not work, 2 wrong use). What a command needs is
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.cli import agent_arguments, txn_arguments
+from broker.cli import acl_arguments, agent_arguments, txn_arguments, user_arguments
 from broker.cli.arguments import (
     FAILED,
     LONG_MAX,
@@ -93,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     agent_arguments.add_job(commands)
     txn_arguments.add_txn(commands)
     txn_arguments.add_feature(commands)
+    user_arguments.add_user(commands)
+    acl_arguments.add_acl(commands)
 
     log = commands.add_parser("log", help="the metadata log")
     log.set_defaults(run=needed("what of it? (frazil log tail)"), name="frazil log")
@@ -175,7 +177,8 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+    text = "TOML file of settings, or a server.properties of Kafka"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
     _add_set(parser)
 
 
@@ -218,7 +221,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, topic, group, txn, feature, job, doctor, log tail or"
+            "what should it do? dev, serve, topic, group, txn, feature, user, job, doctor, log tail or"
             " export (--help)"
         )
     print(f"frazil {software_version()}")
@@ -358,17 +361,20 @@ def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
     file = getattr(options, "config", None)
     if file is None and "FRAZIL_CONFIG" in os.environ and hasattr(options, "config"):
         file = Path(os.environ["FRAZIL_CONFIG"])
-    toml = None
+    text = None
+    is_kafkas = file is not None and file.suffix == ".properties"
     if file is not None:
         try:
-            toml = (str(file), file.read_text(encoding="utf-8"))
+            text = (str(file), file.read_text(encoding="utf-8"))
         except OSError as error:
             raise FailedError(f"cannot read {file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise FailedError(f"{file} is not TOML: it is not UTF-8 text") from error
+            form = "a file of properties" if is_kafkas else "TOML"
+            raise FailedError(f"{file} is not {form}: it is not UTF-8 text") from error
     return load(
         defaults=defaults,
-        toml=toml,
+        toml=None if is_kafkas else text,
+        properties=text if is_kafkas else None,
         environ=os.environ,
         flags=options.set,
     )

@@ -8,7 +8,7 @@ result against the codec for every version.
 """
 
 import functools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from broker.cluster.placement import Placement
@@ -74,9 +74,11 @@ def encode_metadata(
     *,
     placement: Placement,
     zone: str,
-    operations: int,
+    operations: int | Callable[[str], int],
 ) -> Generator[None, None, list[Buffer]]:
     """The body of a Metadata response: `head`, whose topics are empty, with what was found.
+
+    `operations`: authorized ones, of every topic or by its name.
 
     Made with pauses: many topics, and those of many partitions, take a while.
     """
@@ -90,10 +92,11 @@ def encode_metadata(
         if number % _SLICE == 0:
             yield
         if isinstance(topic, Topic):
-            key = (version, zone, operations, topic.topic_id, topic.partition_count)
+            bits = operations if isinstance(operations, int) else operations(topic.name)
+            key = (version, zone, bits, topic.topic_id, topic.partition_count)
             encoded = placement.kept.get(key)
             if encoded is None:
-                encoded = yield from _make_topic(version, topic, placement, zone, operations)
+                encoded = yield from _make_topic(version, topic, placement, zone, bits)
             parts.append(encoded)
         else:
             parts.append((yield from _encode_topic(version, topic)))

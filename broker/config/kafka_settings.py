@@ -1,7 +1,8 @@
 """Kafka's broker settings: the ones served, as values, and a judgement of all the others. Pure.
 
 A field of `KafkaSettings` is the row of a served setting: its name is the setting's (dots for
-underscores), its type, default and limits are Kafka's. A setting that is known and not served
+underscores), its type, default and limits are Kafka's; those of listeners are apart
+(`broker.config.listeners`). A setting that is known and not served
 (`broker.config.kafka_table`) is taken with a warning; a name that Kafka does not have is a mistake.
 
 Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
@@ -16,9 +17,12 @@ from typing import Any, NamedTuple
 from broker.config import values
 from broker.config.config_row import INT_MAX, ConfigRow, Kind, Stance, value_of
 from broker.config.kafka_table import PREFIXES, UNSERVED
+from broker.config.listener_table import LISTENER_TABLE
+from broker.config.listeners import row_of_listener
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+AUTHORIZERS = ("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
 CLEANUP_POLICIES = ("compact", "delete")
 
 
@@ -47,11 +51,16 @@ _list = partial(_served, Kind.LIST)
 class KafkaSettings:
     """The settings that have an effect; one row each. Times in ms, sizes in bytes."""
 
+    allow_everyone_if_no_acl_found: bool = _boolean("false")
+    """To do what they like with a resource that has no ACL."""
+    authorizer_class_name: str = _word("", choices=AUTHORIZERS)
+    """Empty: everybody may do everything."""
     auto_create_topics_enable: bool = _boolean("true")
     compression_gzip_level: int = _int("-1", -1, 9)
     compression_lz4_level: int = _int("9", 1, 17)
     compression_type: str = _word("producer", choices=COMPRESSION_TYPES)
     compression_zstd_level: int = _int("3", -131072, 22)
+    connection_failed_authentication_delay_ms: int = _int("100", 0)
     connections_max_idle_ms: int = _long("600000")
     """Negative: connections are never closed for idleness."""
     delete_topic_enable: bool = _boolean("true")
@@ -119,6 +128,8 @@ class KafkaSettings:
     offsets_retention_minutes: int = _int("10080", 1)
     producer_id_expiration_check_interval_ms: int = _int("600000", 1)
     producer_id_expiration_ms: int = _int("86400000", 1)
+    super_users: str = _word("")
+    """Principals by semicolons; `super_user_principals` are they."""
     socket_listen_backlog_size: int = _int("50", 1)
     socket_request_max_bytes: int = _int("104857600", 1)
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _int("10000", 1)
@@ -131,6 +142,15 @@ class KafkaSettings:
     def connections_per_ip_overrides(self) -> dict[str, int]:
         """By address, in its usual spelling. Raises ValueError with the end of a sentence."""
         return _connections_of_addresses(self.max_connections_per_ip_overrides)
+
+    def super_user_principals(self) -> frozenset[str]:
+        """Who may do everything. Raises ValueError with the end of a sentence."""
+        found = [*filter(None, map(str.strip, self.super_users.split(";")))]
+        for each in found:
+            kind, colon, name = each.partition(":")
+            if not (kind and colon and name):
+                raise ValueError(f'"{each}" is not a principal (example: User:admin)')
+        return frozenset(found)
 
     def text(self, name: str) -> str | None:
         """The setting in Kafka's spelling: as given, else Kafka's default, None when unset.
@@ -155,10 +175,13 @@ def _rows() -> Iterator[ConfigRow]:
         if item.metadata:
             row: ConfigRow = item.metadata["row"]
             yield row._replace(name=item.name.replace("_", "."))
+    yield from LISTENER_TABLE.values()
     for (stance, reason), unserved in UNSERVED.items():
         for name, kind, default in unserved:
             yield ConfigRow(name, kind, default, stance=stance, reason=reason)
 
+
+_FIELDS = frozenset(item.name for item in fields(KafkaSettings) if item.metadata)
 
 TABLE: dict[str, ConfigRow] = {row.name: row for row in sorted(_rows(), key=lambda row: row.name)}
 """All settings that Kafka 4.3 has, by name, sorted."""
@@ -187,12 +210,13 @@ def parse(given: Mapping[str, str]) -> ParsedSettings:
         try:
             value = value_of(row, text)
         except ValueError as error:
-            mistakes.append(f"{name}: {error}")
+            shown = "the value is not usable" if row.kind is Kind.PASSWORD else error
+            mistakes.append(f"{name}: {shown}")
             continue
         taken[name] = text
-        if row.stance is Stance.SERVED:
+        if row.stance is Stance.SERVED and _field_of(name) in _FIELDS:
             parsed[_field_of(name)] = value
-        else:
+        elif row.stance is not Stance.SERVED:
             warnings.append(f"{name}: {row.stance.value}: {row.reason}")
     settings = KafkaSettings(given=taken, **parsed)  # type: ignore[arg-type]
     mistakes += _contradictions(settings)
@@ -221,6 +245,10 @@ def _contradictions(settings: KafkaSettings) -> list[str]:
             mistakes.append(f"{per_ip} can be set to zero only if {per_ip}.overrides is set")
     except ValueError as error:
         mistakes.append(f"{per_ip}.overrides: {error}")
+    try:
+        settings.super_user_principals()
+    except ValueError as error:
+        mistakes.append(f"super.users: {error}")
     if "classic" not in settings.group_coordinator_rebalance_protocols:
         mistakes.append("group.coordinator.rebalance.protocols: classic cannot be disabled")
     return mistakes
@@ -238,7 +266,15 @@ def _connections_of_addresses(text: str) -> dict[str, int]:
     return told
 
 
+def is_known(name: str) -> bool:
+    """Whether Kafka has a setting of this name, or makes such names by a prefix."""
+    return name in TABLE or _by_prefix(name) is not None
+
+
 def _by_prefix(name: str) -> ConfigRow | None:
+    row = row_of_listener(name, TABLE)
+    if row is not None:
+        return row
     for prefix, stance, reason in PREFIXES:
         if name.startswith(prefix) and len(name) > len(prefix):
             return ConfigRow(name, Kind.STRING, None, stance=stance, reason=reason)

@@ -4,7 +4,7 @@ They are accepted, so that a `server.properties` can be brought along, and answe
 that gives the reason they stand under. The table is data only; `broker.config.kafka_settings` reads
 it and has the settings that are served.
 
-Left out: prefixed names (`listener.name.….`), which `broker.config.kafka_settings` judges by prefix.
+Left out: prefixed names, which `broker.config.kafka_settings` judges by prefix.
 """
 
 from broker.config.config_row import Kind, Stance
@@ -58,12 +58,7 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
     ),
-    (Stance.NOT_YET, "TLS, SASL and ACLs are not served yet"): (
-        ("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false"),
-        ("super.users", Kind.STRING, ""),
-        ("authorizer.class.name", Kind.STRING, ""),
-        ("connection.failed.authentication.delay.ms", Kind.INT, "100"),
-        ("connections.max.reauth.ms", Kind.LONG, "0"),
+    (Stance.NOT_YET, "OAUTHBEARER and delegation tokens are not served yet"): (
         ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
         ("delegation.token.expiry.time.ms", Kind.LONG, "86400000"),
         ("delegation.token.max.lifetime.ms", Kind.LONG, "604800000"),
@@ -74,8 +69,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         ),
         ("sasl.client.callback.handler.class", Kind.CLASS, None),
-        ("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI"),
-        ("sasl.jaas.config", Kind.PASSWORD, None),
         ("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
         ("sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000"),
         ("sasl.kerberos.principal.to.local.rules", Kind.LIST, "DEFAULT"),
@@ -128,32 +121,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope"),
         ("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub"),
         ("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None),
-        ("sasl.server.callback.handler.class", Kind.CLASS, None),
-        ("sasl.server.max.receive.size", Kind.INT, "524288"),
-        ("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT"),
-        ("ssl.allow.dn.changes", Kind.BOOLEAN, "false"),
-        ("ssl.allow.san.changes", Kind.BOOLEAN, "false"),
-        ("ssl.cipher.suites", Kind.LIST, ""),
-        ("ssl.client.auth", Kind.STRING, "none"),
-        ("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3"),
-        ("ssl.endpoint.identification.algorithm", Kind.STRING, "https"),
-        ("ssl.engine.factory.class", Kind.CLASS, None),
-        ("ssl.key.password", Kind.PASSWORD, None),
-        ("ssl.keymanager.algorithm", Kind.STRING, "SunX509"),
-        ("ssl.keystore.certificate.chain", Kind.PASSWORD, None),
-        ("ssl.keystore.key", Kind.PASSWORD, None),
-        ("ssl.keystore.location", Kind.STRING, None),
-        ("ssl.keystore.password", Kind.PASSWORD, None),
-        ("ssl.keystore.type", Kind.STRING, "JKS"),
-        ("ssl.principal.mapping.rules", Kind.STRING, "DEFAULT"),
-        ("ssl.protocol", Kind.STRING, "TLSv1.3"),
-        ("ssl.provider", Kind.STRING, None),
-        ("ssl.secure.random.implementation", Kind.STRING, None),
-        ("ssl.trustmanager.algorithm", Kind.STRING, "PKIX"),
-        ("ssl.truststore.certificates", Kind.PASSWORD, None),
-        ("ssl.truststore.location", Kind.STRING, None),
-        ("ssl.truststore.password", Kind.PASSWORD, None),
-        ("ssl.truststore.type", Kind.STRING, "JKS"),
     ),
     (Stance.NOT_YET, "quotas are not served yet"): (
         ("client.quota.callback.class", Kind.CLASS, None),
@@ -206,16 +173,23 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("log.cleaner.io.buffer.size", Kind.INT, "524288"),
         ("log.cleaner.threads", Kind.INT, "1"),
     ),
-    (Stance.NOTHING, "addresses are set by Frazil's own listen and advertise"): (
-        ("advertised.listeners", Kind.LIST, None),
+    (Stance.NOTHING, "TLS is OpenSSL's here, not Java's"): (
+        ("ssl.engine.factory.class", Kind.CLASS, None),
+        ("ssl.keymanager.algorithm", Kind.STRING, "SunX509"),
+        ("ssl.protocol", Kind.STRING, "TLSv1.3"),
+        ("ssl.provider", Kind.STRING, None),
+        ("ssl.secure.random.implementation", Kind.STRING, None),
+        ("ssl.trustmanager.algorithm", Kind.STRING, "PKIX"),
+    ),
+    (Stance.NOTHING, "agents do not connect to each other"): (
+        ("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT"),
         ("early.start.listeners", Kind.LIST, None),
         ("inter.broker.listener.name", Kind.STRING, None),
-        (
-            "listener.security.protocol.map",
-            Kind.STRING,
-            "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        ),
-        ("listeners", Kind.LIST, "PLAINTEXT://:9092"),
+        ("ssl.endpoint.identification.algorithm", Kind.STRING, "https"),
+    ),
+    (Stance.NOTHING, "a certificate that changed is taken, whatever its names are"): (
+        ("ssl.allow.dn.changes", Kind.BOOLEAN, "false"),
+        ("ssl.allow.san.changes", Kind.BOOLEAN, "false"),
     ),
     (Stance.NOTHING, "identity is set by Frazil's own node.id, node.name, cluster.id and zone"): (
         ("broker.id", Kind.INT, "-1"),
@@ -377,7 +351,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
 }
 
 PREFIXES: tuple[tuple[str, Stance, str], ...] = (
-    ("listener.name.", Stance.NOT_YET, "settings of single listeners are not served yet"),
     (
         "rlmm.config.",
         Stance.NOTHING,

@@ -1,4 +1,4 @@
-"""Settings of an agent: defaults < TOML file < environment < flags, parsed once, then frozen. Pure.
+"""Settings of an agent: defaults < file < environment < flags, parsed once, then frozen. Pure.
 
 A field of `Settings` is the row of a setting: its name, its default, its type and its sentence. What
 may be written, what is checked, and the reference in `docs/settings.md` follow from it. All mistakes
@@ -10,13 +10,16 @@ Left out: reading files and the environment (the command line does), and opening
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from broker.config import kafka_settings, values
+from broker.config import kafka_settings, listeners, sources, values
+from broker.config.addresses import WILDCARD_HOSTS, Address, NamedAddress
+from broker.config.first_users import FirstUser, first_users
 from broker.config.kafka_settings import KafkaSettings
+from broker.config.listeners import ListenerSettings
+from broker.config.sources import Given
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
@@ -29,11 +32,7 @@ LONG_MS = 10 * 365 * 86_400_000
 
 STORE_SCHEMES = ("s3", "file", "memory")
 LOG_SCHEMES = ("etcd", "etcds", "sqlite", "memory")
-WILDCARD_HOSTS = ("0.0.0.0", "::", "*")  # noqa: S104 - Compared with, not bound to.
 
-# Kubernetes puts the addresses of a service called "frazil" into the environment under names
-# that look like ours; they are not settings.
-_KUBERNETES_LINK = re.compile(r"FRAZIL_(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?)")
 _LISTENER = re.compile(
     r"(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)://)?"
     r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.*-]*)(?::(?P<port>[0-9]{1,5}))?"
@@ -46,22 +45,6 @@ class SettingsError(Exception):
     def __init__(self, mistakes: Sequence[str]) -> None:
         super().__init__("\n".join(mistakes))
         self.mistakes = tuple(mistakes)
-
-
-class Address(NamedTuple):
-    """Host and port of a listener of ours; port 0 picks a free one."""
-
-    host: str
-    port: int
-
-
-class NamedAddress(NamedTuple):
-    """A Kafka listener: `INTERNAL://10.0.0.1:9092`; the name is PLAINTEXT when not given."""
-
-    name: str
-    host: str
-    port: int | None
-    """None (only when advertised): the port that is listened on."""
 
 
 class ValueType(NamedTuple, Generic[T]):
@@ -89,14 +72,6 @@ def _setting(
     """A field of `Settings`."""
     row = Setting(name, default, value_type, doc, secret)
     return field(default=value_type.parse(default), repr=not secret, metadata={"row": row})
-
-
-class Given(NamedTuple):
-    """A value as somebody wrote it."""
-
-    text: str
-    origin: str
-    """For messages: "frazil.toml", "FRAZIL_ZONE", "--set"."""
 
 
 def _optional(text: str) -> str | None:
@@ -248,6 +223,7 @@ ADDRESS_OR_OFF = ValueType("address or `off`", _http_address)
 HTTP_LISTENERS = ValueType("addresses", _http_listeners)
 HOST_NAMES = ValueType("names", _host_names)
 USERS = ValueType("name:password", _users)
+FIRST_USERS = ValueType("users", first_users)
 TOKEN = ValueType("16 to 1024 visible ASCII characters", admin_token)
 
 
@@ -380,6 +356,10 @@ class Settings:
     registry_users: tuple[tuple[str, str], ...] = _setting(
         "schema.registry.basic.auth.user.info", "", USERS,
         "Who may use the schema registry, several with commas. Empty: everybody.", secret=True)
+    first_users: tuple[FirstUser, ...] = _setting("first.users", "", FIRST_USERS,
+        "Users of SCRAM that are made where there never was one:"
+        " `SCRAM-SHA-512=[name=alice,password=…]`, several with commas, as"
+        " `kafka-storage.sh format --add-scram` has them.", secret=True)
     # fmt: on
     kafka: KafkaSettings
 
@@ -389,9 +369,6 @@ TABLE: dict[str, Setting] = {
 }
 """By the field that it fills."""
 BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE.values()}
-
-_ALIASES = {"store.url": "store", "log.url": "log"}
-"""In TOML a name cannot be both a text and a table, so the tables spell it with `url`."""
 
 
 def token_of(settings: Settings, read: Callable[[str], str]) -> str | None:
@@ -420,34 +397,79 @@ def load(
     toml: tuple[str, str] | None,
     environ: Mapping[str, str],
     flags: Sequence[str],
+    properties: tuple[str, str] | None = None,
 ) -> Loaded:
     """Settings from all sources, later ones winning.
 
-    `defaults` replaces the table's defaults (a command's own), `toml` is (file name, text),
-    `flags` are the `name=value` of `--set`. Raises SettingsError with all mistakes.
+    `defaults` replaces the table's defaults (a command's own), `toml` is (file name, text), so is
+    `properties` (a `server.properties` of Kafka), `flags` are the `name=value` of `--set`. Raises
+    SettingsError with all mistakes.
     """
     mistakes: list[str] = []
-    given = {name: Given(text, "default") for name, text in defaults.items()}
-    if toml is not None:
-        given |= _of_toml(*toml, mistakes)
-    given |= _of_environ(environ)
-    given |= _of_flags(flags, mistakes)
+    warnings: list[str] = []
+    given = {name: Given(text, sources.DEFAULT) for name, text in defaults.items()}
+    try:
+        if toml is not None:
+            given |= sources.of_toml(*toml, mistakes, is_kafkas=_is_kafkas_alone)
+        if properties is not None:
+            given |= _known(sources.of_properties(*properties), warnings)
+    except ValueError as error:
+        # What the file would have said is not known, so there is nothing more to judge.
+        raise SettingsError([str(error)]) from error
+    given |= sources.of_environ(environ)
+    given |= sources.of_flags(flags, mistakes)
     ours, kafkas = _sort_out(given, mistakes)
     parsed = kafka_settings.parse({name: item.text for name, item in kafkas.items()})
     mistakes += parsed.mistakes
+    warnings += parsed.warnings
     parsed_ours: dict[str, Any] = {}
     for name, row in TABLE.items():
-        item = ours.get(row.name, Given(row.default, "default"))
+        item = ours.get(row.name, Given(row.default, sources.DEFAULT))
         try:
             parsed_ours[name] = row.type.parse(item.text)
         except ValueError as error:
             wanted = f"the value is not usable (it should be {row.type.kind})"
             shown = wanted if row.secret else error
             mistakes.append(f"{row.name} (from {item.origin}): {shown}")
+    own = [name for name in ("listen", "advertise") if sources.is_given(ours.get(name))]
+    warnings += _take_listeners(parsed_ours, parsed.settings, own, mistakes)
     mistakes += _contradictions(parsed_ours, parsed.settings)
     if mistakes:
         raise SettingsError(mistakes)
-    return Loaded(Settings(kafka=parsed.settings, **parsed_ours), tuple(parsed.warnings))
+    return Loaded(Settings(kafka=parsed.settings, **parsed_ours), tuple(warnings))
+
+
+def listeners_of(settings: Settings) -> tuple[ListenerSettings, ...]:
+    """The Kafka listeners, as Kafka's settings or ours ask for them."""
+    given = settings.kafka.given
+    return listeners.listeners_of(
+        given, listen=settings.listen, advertise=settings.advertise
+    ).listeners
+
+
+def _take_listeners(
+    ours: dict[str, Any], kafka: KafkaSettings, own: Sequence[str], mistakes: list[str]
+) -> list[str]:
+    """Has Kafka's listeners stand in `listen` and `advertise`; warnings.
+
+    `own`: those of the two that somebody has set.
+    """
+    names = [name for name in ("listeners", "advertised.listeners") if name in kafka.given]
+    if own and names:
+        mistakes.append(
+            f"{own[0]} and {names[0]} are both set: leave Kafka's listeners out, or Frazil's own"
+        )
+        return []
+    found = listeners.listeners_of(
+        kafka.given, listen=ours.get("listen", ()), advertise=ours.get("advertise", ())
+    )
+    mistakes += found.mistakes
+    if names:
+        ours["listen"] = tuple(
+            NamedAddress(each.name, each.host, each.port) for each in found.listeners
+        )
+        ours["advertise"] = tuple(each.advertised for each in found.listeners if each.advertised)
+    return found.warnings
 
 
 def advertised(
@@ -529,7 +551,7 @@ def _sort_out(
             kafkas[name.removeprefix("kafka.")] = item
         elif name in BY_NAME:
             ours[name] = item
-        elif name in kafka_settings.TABLE:
+        elif kafka_settings.is_known(name):
             kafkas[name] = item
         else:
             hint = values.did_you_mean(name, [*BY_NAME, *kafka_settings.TABLE])
@@ -537,64 +559,17 @@ def _sort_out(
     return ours, kafkas
 
 
-def _of_toml(file_name: str, text: str, mistakes: list[str]) -> dict[str, Given]:
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        hint = ""
-        if re.search(r"Cannot (overwrite|mutate)|Key.*already", str(error)):
-            hint = ' (write "store.endpoint" in quotes, or use [store] with url)'
-        # What the file would have said is not known, so there is nothing more to judge.
-        raise SettingsError([f"{file_name} is not TOML: {error}{hint}"]) from error
-    flat: dict[str, Given] = {}
-    tables.pop("export", None)  # The exporter's own table; it judges it.
-    for name, value in _flattened(tables, ""):
-        if isinstance(value, bool):
-            text = "true" if value else "false"
-        elif isinstance(value, list):
-            text = ",".join(str(item) for item in value)
-        elif isinstance(value, str | int | float):
-            text = str(value)
+def _known(given: Mapping[str, Given], warnings: list[str]) -> dict[str, Given]:
+    """Those of a `server.properties` that mean something. Kafka takes any name, so a warning is
+    all that others get."""
+    found = {}
+    for name, item in given.items():
+        if name in BY_NAME or name.startswith("kafka.") or kafka_settings.is_known(name):
+            found[name] = item
         else:
-            mistakes.append(f"{name} (from {file_name}): {value!r} is neither text nor a number")
-            continue
-        # In the file Kafka's names belong under [kafka], so that a slip is not taken for one.
-        if name in kafka_settings.TABLE and name not in BY_NAME:
-            mistakes.append(f"{name} (from {file_name}): is Kafka's; put it under [kafka]")
-            continue
-        flat[_ALIASES.get(name, name)] = Given(text, file_name)
-    return flat
+            warnings.append(f"{name}: means nothing here: Kafka 4.3 has no such setting")
+    return found
 
 
-def _flattened(table: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    """Leaves of nested tables, names joined by dots."""
-    leaves: list[tuple[str, Any]] = []
-    for key, value in table.items():
-        if isinstance(value, dict):
-            leaves += _flattened(value, f"{prefix}{key}.")
-        else:
-            leaves.append((f"{prefix}{key}", value))
-    return leaves
-
-
-def _of_environ(environ: Mapping[str, str]) -> dict[str, Given]:
-    """`FRAZIL_CLUSTER_ID` is cluster.id, `FRAZIL_KAFKA_NUM_PARTITIONS` num.partitions."""
-    flat = {}
-    for variable, text in sorted(environ.items()):
-        if not variable.startswith("FRAZIL_") or _KUBERNETES_LINK.fullmatch(variable):
-            continue
-        name = variable.removeprefix("FRAZIL_").lower().replace("_", ".")
-        if name != "config":
-            flat[_ALIASES.get(name, name)] = Given(text, variable)
-    return flat
-
-
-def _of_flags(flags: Sequence[str], mistakes: list[str]) -> dict[str, Given]:
-    flat = {}
-    for flag in flags:
-        name, equals, text = flag.partition("=")
-        if not equals or not name.strip():
-            mistakes.append(f'--set {flag}: write it as "name=value"')
-            continue
-        flat[_ALIASES.get(name.strip(), name.strip())] = Given(text, "--set")
-    return flat
+def _is_kafkas_alone(name: str) -> bool:
+    return kafka_settings.is_known(name) and name not in BY_NAME

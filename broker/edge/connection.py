@@ -23,25 +23,24 @@ task per hot request. Left out: what requests mean (`broker.edge.dispatch`), all
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol, cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from typing_extensions import override
 
 from broker.calls.call import Call
 from broker.calls.challenges import Challenge, Challenges
+from broker.calls.requester import Requester
 from broker.calls.shares import owner_of
-from broker.calls.stalls import StallWatch, Trust
-from broker.edge.dispatch import Dispatcher
+from broker.calls.stalls import Trust
+from broker.edge.authentication import ExpiredError, admitted, splitter_of
+from broker.edge.connections import Connections
 from broker.edge.gather import write_gathered
-from broker.edge.limits import ServerLimits
-from broker.edge.pressure import RequestMemory
-from broker.edge.starts import Starts
+from broker.edge.numbering import FrameUnderWay, Numbering
 from broker.edge.unread import unread_bytes
-from broker.node import Node
 from protocol import apis
 from protocol.errors import ProtocolError
-from protocol.framing import FrameSplitter, parse_header
-from protocol.types import POSITION_ZERO, Buffer
+from protocol.types import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -49,30 +48,6 @@ HEAVY_BYTES: Final = 256 << 10
 """Who is given more in one turn has it behind the others."""
 CLOSING_MS_MAX: Final = 5_000
 """A closed connection whose last answers nobody takes is cut off after this."""
-
-
-class Connections(Protocol):
-    """All connections of an agent, as one of them knows them (`broker.edge.server`)."""
-
-    node: Node
-    limits: ServerLimits
-    dispatcher: Dispatcher
-    watch: StallWatch
-    scratch: memoryview
-    """What every connection receives into; emptied before anybody else receives."""
-    memory: RequestMemory
-    starts: Starts
-
-    @property
-    def tasks(self) -> asyncio.TaskGroup: ...
-
-    def admit(self, connection: "KafkaServerProtocol") -> int: ...
-
-    def forget(self, connection: "KafkaServerProtocol") -> None: ...
-
-    def mark(self, connection: "KafkaServerProtocol") -> None: ...
-
-    def show(self, connection: "KafkaServerProtocol") -> None: ...
 
 
 class KafkaServerProtocol(asyncio.BufferedProtocol):
@@ -83,13 +58,13 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_buffered",
         "_bytes",
         "_challenges",
-        "_clock",
         "_ending",
+        "_ending_kind",
         "_exclusive",
         "_limits",
         "_memory",
+        "_numbering",
         "_pending",
-        "_read",
         "_reading",
         "_room",
         "_server",
@@ -97,10 +72,11 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "_started",
         "_transport",
         "_trust",
-        "_unframed",
+        "_under_way",
         "_waiting",
         "_writing",
         "address",
+        "authentication",
         "blocked",
         "closed",
         "heavy",
@@ -111,10 +87,11 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "owner",
         "peer",
         "queued",
+        "requester",
         "shown",
     )
 
-    def __init__(self, server: Connections, listener: str) -> None:
+    def __init__(self, server: Connections["KafkaServerProtocol"], listener: str) -> None:
         self.number = 0
         self.listener = listener
         self.peer = ""
@@ -122,6 +99,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """The host part of `peer`."""
         self.owner = owner_of("")
         """Whose share it counts for (`broker.calls.shares`)."""
+        self.requester = Requester()
+        self.authentication = server.authenticator.begin(listener)
         self.opened_ms = 0
         """When it was let in."""
         self.shown = False
@@ -140,7 +119,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._server = server
         self._memory = server.memory
         self._limits = server.limits.connection
-        self._splitter = FrameSplitter(self._limits.first_frame_bytes_max, server.memory.growth)
+        self._splitter = splitter_of(self.authentication, self._limits, server.memory.growth)
         self._trust = Trust(server.watch)
         self._challenges = Challenges()
         self._pending: deque[Call] = deque()
@@ -155,17 +134,14 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Frames in `_pending`."""
         self._buffered = 0
         """Memory of the frame under way, as last told to the server."""
-        self._unframed = 0
-        """Bytes read of the frame under way, its length included."""
-        self._clock = POSITION_ZERO
-        """The position applied when the first of them was read."""
-        self._read = 0
-        """Bytes read in all."""
+        self._under_way = FrameUnderWay()
+        self._numbering = Numbering()
         self._room = 0
         self._reading = True
         self._writing = True
         self._ending = ""
         """Why nothing more is read; closed when all is answered."""
+        self._ending_kind = "malformed"
         self._active_ms = 0
 
     # What asyncio calls.
@@ -174,6 +150,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast("asyncio.Transport", transport)
+        self._numbering = transport.get_extra_info("numbering") or self._numbering
         self.opened_ms = self._active_ms = server.node.boot_ms()
         server.watch.observe(self._active_ms)
         self._trust = Trust(server.watch)
@@ -187,6 +164,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_bytes)
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
         self.owner = owner_of(self.peer)
+        self.requester = Requester(host=self.address)
         self._regulate()
         if not self._reading:
             # uvloop begins to read behind this call, whatever was said in it.
@@ -205,7 +183,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         server = self._server
         now_ms = self._active_ms = server.node.boot_ms()
         server.watch.observe(now_ms)
-        continued = self._unframed > 0
+        numbering = self._numbering
+        if numbering.exact:
+            numbering.delivered(nbytes, self._room, server.node.log_client.machine.position)
+        continued = self._under_way.read(numbering, nbytes)
         try:
             if self._splitter.in_place:
                 frames = self._splitter.received(nbytes)
@@ -217,20 +198,16 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self._trust.stalls != server.watch.stalls:
             self._distrust_waiting()
         stale = self._trust.read(
-            server.watch, drained=nbytes < self._room, continued=continued, frames=len(frames)
+            server.watch,
+            begun=numbering.begun,
+            drained=numbering.dry,
+            continued=continued,
+            frames=len(frames),
         )
-        first_byte = self._read - self._unframed
-        self._read += nbytes
-        self._unframed += nbytes
-        position = server.node.log_client.machine.position
-        if not continued:
-            self._clock = position
         for index, frame in enumerate(frames):
-            self._unframed -= 4 + len(frame)
-            if not self._accept(frame, now_ms, stale=index < stale, first_byte=first_byte):
+            if not self._accept(frame, now_ms, stale=index < stale):
                 break
-            first_byte += 4 + len(frame)
-            self._clock = position  # Of the next one.
+            self._under_way.ended(numbering, 4 + len(frame))
         if self._challenges.leaving:
             self._count_challenges()
         if self._splitter.error is not None:
@@ -280,6 +257,11 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._closing("handler", reason)
             self._transport.close()
 
+    def refuse(self, call: Call, body: Sequence[Buffer] | None, reason: str) -> None:
+        """Answer a while later, and close (`dispatch.Connection`)."""
+        self._ending, self._ending_kind = reason, "authentication"
+        self._server.refusals.add(call, body)
+
     def replied(self, call: Call, challenge: Challenge) -> bool:
         """Whether the call was read in reply to this challenge (`dispatch.Connection`)."""
         return self._challenges.answered_by(challenge, call.first_byte)
@@ -313,7 +295,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Read no more; close when all that was read is answered."""
         if self.closed or self._ending:
             return
-        self._ending = "the agent is leaving"
+        self._ending, self._ending_kind = "the agent is leaving", "leaving"
         # A parked fetch is no reason to stay: nothing is lost when it gets no answer.
         if all(call.api_key == apis.FETCH for call in self._pending):
             self._finish()
@@ -375,16 +357,18 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     def arrived(self) -> tuple[int, int]:
         """How many bytes arrived in all, and how many of these were not read yet."""
         unread = unread_bytes(self._transport)
-        return self._read + unread, unread
+        # On TLS, what was taken from the socket may wait as well.
+        waiting: int = self._transport.get_extra_info("undelivered_bytes", 0)
+        return self._numbering.read + unread, unread + waiting
 
     # Requests.
 
-    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool, first_byte: int) -> bool:
+    def _accept(self, frame: Buffer, now_ms: int, *, stale: bool) -> bool:
         """Queue one frame; False when it is not a request."""
         if self._ending:
             return False
         try:
-            header = parse_header(frame)
+            header = admitted(self.authentication, frame, asks=bool(self._pending), boot_ms=now_ms)
         except ProtocolError as error:
             self._fail(error)
             return False
@@ -398,8 +382,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             received_ms=now_ms,
             frame_bytes=len(frame),
             stale=stale,
-            clock=self._clock,
-            first_byte=first_byte,
+            clock=self._under_way.clock,
+            first_byte=self._under_way.number,
         )
         self._pending.append(call)
         self._waiting.append(call)
@@ -466,6 +450,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self.closed or self._ending:
             return
         self._ending = f"not a request: {error}"
+        if isinstance(error, ExpiredError):
+            self._ending, self._ending_kind = str(error), "expired"
         if error is self._splitter.error and not self.shown:
             self._ending += " until a first request (ApiVersions, for example) was answered"
         if self._pending:
@@ -481,7 +467,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         parts: list[Buffer] = []
         now_ms = self._server.node.boot_ms()
         refused = False
-        if not self.shown and pending and pending[0].answered:
+        if not self.shown and pending and pending[0].answered and self._may_be_known():
             self.shown = True
             self._splitter.frame_bytes_max = self._limits.frame_bytes_max
             self._server.show(self)
@@ -499,12 +485,15 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             stats.response_bytes += size
             self.heavy = size > HEAVY_BYTES
             if refused:
-                self._trust.refusal_written()
+                self._trust.refusal_written(self._numbering.read + unread_bytes(self._transport))
             if self._challenges.leaving:
                 self._count_challenges()
                 if self._challenges.leaving:
                     # uvloop writes at the end of this turn; the next one shows that it has.
                     self._server.mark(self)
+
+    def _may_be_known(self) -> bool:
+        return self.authentication is None or self.authentication.is_complete
 
     def _has_much(self) -> bool:
         """Whether its next answer is a big one. Those to Produce never are."""
@@ -517,7 +506,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Those that were told have left when nothing waits in the transport."""
         transport = self._transport
         if not transport.is_closing() and transport.get_write_buffer_size() == 0:
-            self._challenges.left(self._read + unread_bytes(transport))
+            self._challenges.left(self._numbering.read + unread_bytes(transport))
 
     # Flow.
 
@@ -572,8 +561,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     def _finish(self) -> None:
         if not self.closed:
-            kind = "leaving" if self._ending == "the agent is leaving" else "malformed"
-            self._closing(kind, self._ending)
+            self._closing(self._ending_kind, self._ending)
             self._transport.close()
 
     def _closing(self, kind: str, reason: str) -> None:

@@ -9,7 +9,10 @@ A long request (`AT_ONCE_BYTES_MAX`) is decoded, handled and answered in slices 
 (`broker.calls.slices`). One that is over its API's budget of elements is refused where the answer
 has an error code of its own, else its connection is closed, as for what is malformed.
 
-Left out: order of answers, back-pressure, bytes (`broker.edge.server`); who may call what.
+Where there is an authorizer it is asked first (`broker.guards`), and a handler sees only what its
+requester may do.
+
+Left out: order of answers, back-pressure, bytes (`broker.edge.server`).
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
+from broker import guards
 from broker.api import Api, Cold, Encoded, Hot, Reply
 from broker.calls.call import Call
 from broker.calls.shares import Flow, owner_of
@@ -65,7 +69,10 @@ class Dispatcher:
             self._count_stale(call)
             handler.refuse(self._node, call, KafkaError(api.unavailable, STALE_REFUSAL))
         elif handler.take is not None and len(call.body) > AT_ONCE_BYTES_MAX:
-            tasks.create_task(self._run(self._take(handler, call), call), name=repr(call))
+            tasks.create_task(self._run(self._take(api, handler, call), call), name=repr(call))
+        elif handler.take is not None and self._node.rights is not None:
+            request = messages.decode_request(call.api_key, call.version, call.body)
+            self._take_permitted(api, handler, call, request)
         else:
             handler.start(self._node, call)
 
@@ -97,16 +104,25 @@ class Dispatcher:
         async with self._decoded(call) as (request, refused):
             await self._handle(api, handler, call, request, refused)
 
-    async def _take(self, handler: Hot, call: Call) -> None:
+    async def _take(self, api: Api, handler: Hot, call: Call) -> None:
         """A long request of a hot handler in shapes."""
+        async with self._decoded(call) as (request, refused):
+            self._take_permitted(api, handler, call, request, refused)
+
+    def _take_permitted(
+        self, api: Api, handler: Hot, call: Call, request: Any, refused: KafkaError | None = None
+    ) -> None:
         assert handler.take is not None
         assert handler.refusal is not None
-        async with self._decoded(call) as (request, refused):
-            reply = Reply(call, partial(handler.refusal, call, request))
+        reply = Reply(call, partial(handler.refusal, call, request))
+        try:
             if refused is not None:
-                reply.refuse(refused)
-            else:
-                handler.take(self._node)(call, request, reply)
+                raise refused
+            guards.check_whole(self._node, call, api, request)
+        except KafkaError as error:
+            reply.refuse(error)
+        else:
+            handler.take(self._node)(call, request, reply)
 
     @contextlib.asynccontextmanager
     async def _decoded(self, call: Call) -> AsyncIterator[tuple[Any, KafkaError | None]]:
@@ -138,27 +154,41 @@ class Dispatcher:
         request: Any,
         refused: KafkaError | None = None,
     ) -> None:
+        node = self._node
         try:
             if refused is not None:
                 raise refused
-            if call.stale and api.changes:
-                self._count_stale(call)
-                raise KafkaError(api.unavailable, STALE_REFUSAL)
-            if api.changes and not self._log_shares.put(
-                owner_of(call.connection.peer), call.frame_bytes
-            ):
-                raise KafkaError(api.unavailable, LOG_SHARE_REFUSAL)
-            response = await handler.handle(self._node, call, request)
+            if node.rights is None:
+                response = await self._call_handler(api, handler, call, request)
+            else:
+                left, complete = await guards.narrow(node, call, api, handler, request)
+                response = None
+                if left is not None:
+                    response = await self._call_handler(api, handler, call, left)
+                response = complete(response)
         except KafkaError as error:
             response = self._refusal(handler, call, request, error)
         except LogError as error:
             away = KafkaError(api.unavailable, f"the metadata log: {error}")
             response = self._refusal(handler, call, request, away)
+        if api.is_audited:
+            guards.tell_change(node, call, api, request, response)
         if isinstance(response, Encoded):
             call.answer(response.parts)
         else:
             turns = self._node.slices.of(call)
             call.answer([await turns.run(encode_slices(call.api_key, call.version, response))])
+
+    async def _call_handler(self, api: Api, handler: Cold, call: Call, request: Any) -> Any:
+        """The handler's response. Raises KafkaError, LogError."""
+        if call.stale and api.changes:
+            self._count_stale(call)
+            raise KafkaError(api.unavailable, STALE_REFUSAL)
+        if api.changes and not self._log_shares.put(
+            owner_of(call.connection.peer), call.frame_bytes
+        ):
+            raise KafkaError(api.unavailable, LOG_SHARE_REFUSAL)
+        return await handler.handle(self._node, call, request)
 
     def _refusal(self, handler: Cold, call: Call, request: Any, error: KafkaError) -> Any:
         """The response that says so; a connection's end says it of very many elements at once."""

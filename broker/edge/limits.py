@@ -47,6 +47,8 @@ class ServerLimits:
     idle_ms_max: int
     """Without a byte from the client, or without it taking one, a connection is closed.
     Negative: never."""
+    refusal_delay_ms: int = 100
+    """How long a client that failed to authenticate itself waits for its answer, as in Kafka."""
     held_bytes_max: int
     """Requests being received or unanswered, all connections."""
     patience: Patience = field(default_factory=Patience)
@@ -67,6 +69,7 @@ def limits_of(node: Node, *, descriptors: int | None = None) -> ServerLimits:
         connections_per_address=kafka.connections_per_ip_overrides(),
         connection_rate_max=kafka.max_connection_creation_rate,
         idle_ms_max=kafka.connections_max_idle_ms,
+        refusal_delay_ms=kafka.connection_failed_authentication_delay_ms,
         held_bytes_max=max(256 * MiB, 2 * frame_bytes_max),
         connection=ConnectionLimits(
             frame_bytes_max=frame_bytes_max,

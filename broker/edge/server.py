@@ -7,7 +7,7 @@ turn leave in one write per connection. Those that are given much have their tur
 No kind of turns takes longer than `LIGHT_MS` or `HEAVY_MS` in one turn of the loop: who is given much
 keeps nobody else waiting.
 
-Left out: opening sockets (the composition root does), TLS and SASL, quotas, what requests mean.
+Left out: opening sockets (the composition root does), quotas, what requests mean.
 """
 
 import asyncio
@@ -15,17 +15,22 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from broker.api import Api
 from broker.calls.stalls import TICK_MS, StallWatch
+from broker.edge.authentication import Authenticator, Refusals
 from broker.edge.connection import KafkaServerProtocol
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits, limits_of
 from broker.edge.places import Guest, Pace, Places
 from broker.edge.pressure import RequestMemory
 from broker.edge.starts import Starts
+from broker.edge.tls_listener import TlsListener
+from broker.edge.tls_transport import Shaker, TlsTransport
 from broker.node import Node
+from broker.sasl.rules import SaslRules
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +46,15 @@ class KafkaServer:
     """All connections of an agent."""
 
     def __init__(
-        self, node: Node, served: Mapping[int, Api], *, limits: ServerLimits | None = None
+        self,
+        node: Node,
+        served: Mapping[int, Api],
+        *,
+        limits: ServerLimits | None = None,
+        sasl: Mapping[str, SaslRules] = MappingProxyType({}),
+        tls: Mapping[str, TlsListener] = MappingProxyType({}),
     ) -> None:
+        """`sasl`, `tls`: of the listeners that speak it, by name."""
         self.node = node
         self.limits = limits_of(node) if limits is None else limits
         self.dispatcher = Dispatcher(node, served)
@@ -51,6 +63,12 @@ class KafkaServer:
         """What every connection receives into; emptied before anybody else receives."""
         self.connections: dict[int, KafkaServerProtocol] = {}
         self.serving = False
+        self._tls = tls
+        self._shaker = Shaker(
+            node.stats,
+            boot_ms=node.boot_ms,
+            clock=lambda: node.log_client.machine.position,
+        )
         limits = self.limits
         self.memory = RequestMemory(
             node.stats,
@@ -59,6 +77,12 @@ class KafkaServer:
             patience=limits.patience,
             boot_ms=node.boot_ms,
             mark=lambda number: self.mark(self.connections[number]),
+        )
+        self.authenticator = Authenticator(node, sasl)
+        self.refusals = Refusals(
+            limits.refusal_delay_ms,
+            boot_ms=node.boot_ms,
+            call_later=lambda s, f: asyncio.get_running_loop().call_later(s, f),
         )
         self._places = Places(
             limits.connections_max,
@@ -85,9 +109,12 @@ class KafkaServer:
         )
         producing.on_room(self._schedule)
 
-    def factory(self, listener: str) -> Callable[[], KafkaServerProtocol]:
+    def factory(self, listener: str) -> Callable[[], asyncio.BaseProtocol]:
         """What `loop.create_server` wants, for one listener."""
-        return lambda: KafkaServerProtocol(self, listener)
+        tls = self._tls.get(listener)
+        if tls is None:
+            return lambda: KafkaServerProtocol(self, listener)
+        return lambda: TlsTransport(tls, self._shaker, KafkaServerProtocol(self, listener))
 
     async def run(self) -> None:
         """Serve until cancelled; owns the tasks of all handlers. Connections end with it."""
@@ -103,6 +130,7 @@ class KafkaServer:
             self.serving = False
             for connection in list(self.connections.values()):
                 connection.abort("stopped", "the agent has stopped")
+            self._shaker.close()
 
     async def started(self) -> None:
         """Wait until connections are taken."""

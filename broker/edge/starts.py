@@ -23,7 +23,9 @@ from protocol import apis
 
 TURN_MS: Final = 2
 TASKS_PER_TURN: Final = 8
-CALLBACKS: Final = frozenset({apis.PRODUCE, apis.FETCH})
+CALLBACKS: Final = frozenset(
+    {apis.PRODUCE, apis.FETCH, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE}
+)
 """They do their work when they begin."""
 
 

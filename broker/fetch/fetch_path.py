@@ -46,6 +46,7 @@ from broker.fetch.answers import (
 )
 from broker.fetch.arrivals import Arrivals
 from broker.fetch.fetches import Fetch, FetchStats
+from broker.fetch.permitted import permitted
 from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
 from broker.fetch.sessions import (
     CachedPartition,
@@ -55,8 +56,10 @@ from broker.fetch.sessions import (
 )
 from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, read_missing
 from broker.fetch.woken import WokenFetches
+from broker.rights.rights import Rights
 from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic
 from coordinator.commands.job_commands import LogsTrimmed
+from coordinator.commands.rights_commands import CreateAcls, DeleteAcls
 from coordinator.commands.transaction_commands import ProducerInitialized, TransactionEnded
 from coordinator.log_client import Applied, LogClient, LogUnavailableError
 from protocol import apis
@@ -112,6 +115,7 @@ class FetchPath:
         slices: Slices,
         tasks: asyncio.TaskGroup,
         rng: random.Random,
+        rights: Rights | None = None,
     ) -> None:
         """Belongs to the running loop; `tasks` will own reads and barriers.
 
@@ -124,6 +128,7 @@ class FetchPath:
         )
         self.parked: FetchPurgatory[Fetch] = FetchPurgatory(owner_of=lambda fetch: fetch.owner)
         self._slices = slices
+        self._rights = rights
         self._bytes_max = settings.kafka.fetch_max_bytes
         self._rules = TopicRules(settings.kafka)
         self._zone = settings.zone
@@ -218,6 +223,9 @@ class FetchPath:
             statuses = [self._without_zstd(seen) for seen in statuses]
         if fetch.rack and fetch.rack != self._zone:
             statuses = self._sent_on(fetch, statuses)
+        if self._rights is not None:
+            requester = fetch.call.connection.requester
+            statuses = permitted(self._rights, requester, machine.topics, places, statuses)
         return statuses
 
     def _sent_on(
@@ -381,7 +389,7 @@ class FetchPath:
             return
         topics = self._topics(fetch.fetched.to_send(collected.answers))
         if fetch.rack:
-            self._count_by_rack(fetch.rack, collected.answers)
+            self.stats.count_by_rack(collected.answers, is_own=fetch.rack == self._zone)
         response = FetchResponse(topics, session_id=fetch.fetched.session_id)
         call.answer(encode_response(call.version, response))
 
@@ -400,14 +408,6 @@ class FetchPath:
             rows.append(answer)
         return topics
 
-    def _count_by_rack(self, rack: str, answers: Sequence[PartitionAnswer]) -> None:
-        given = sum(answer.records_bytes for answer in answers)
-        if rack == self._zone:
-            self.stats.own_rack_bytes += given
-        else:
-            self.stats.other_rack_bytes += given
-            self.stats.sent_on += sum(answer.preferred_read_replica >= 0 for answer in answers)
-
     async def _answer_slices(self, fetch: Fetch, collected: Collected) -> None:
         """As `_answer`, a slice at a time when there is much to be told."""
         if len(collected.answers) <= PLACES_AT_ONCE:
@@ -425,7 +425,7 @@ class FetchPath:
             topic_count += len(topics)
             parts += encode_topics(version, topics)
             if fetch.rack:
-                self._count_by_rack(fetch.rack, [answer for _, answer in some])
+                self.stats.count_by_rack((row for _, row in some), is_own=fetch.rack == self._zone)
             await turns.next()
         response = FetchResponse(session_id=fetch.fetched.session_id)
         head = encode_head(version, response, topic_count)
@@ -553,6 +553,8 @@ class FetchPath:
             elif isinstance(command, DeleteTopic):
                 self._rules.forget(command.topic_id)
                 deleted.add(command.topic_id)
+            elif isinstance(command, CreateAcls | DeleteAcls) and self._rights is not None:
+                woken |= self.parked.all_unsettled()
         if deleted:
             woken |= self.parked.disturbed(deleted)
         if woken and not self._wake_soon:

@@ -1,12 +1,13 @@
 """One fetch until it is answered, and what is counted of all."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.calls.call import Call
 from broker.calls.shares import Owner, owner_of
 from broker.fetch.purgatory import DelayedFetch
 from broker.fetch.sessions import FetchContext
-from protocol.fetch import READ_COMMITTED, FetchRequest
+from protocol.fetch import READ_COMMITTED, FetchRequest, PartitionAnswer
 from storage.formats.spans import ObjectId
 
 
@@ -33,6 +34,15 @@ class FetchStats:
     storage_errors: int = 0
     objects_gone: int = 0
     """Objects that were not there after planning anew: data that is lost."""
+
+    def count_by_rack(self, answers: Iterable[PartitionAnswer], *, is_own: bool) -> None:
+        """Count what a client that tells a rack is given: this agent's zone, or another."""
+        for answer in answers:
+            if is_own:
+                self.own_rack_bytes += answer.records_bytes
+            else:
+                self.other_rack_bytes += answer.records_bytes
+                self.sent_on += answer.preferred_read_replica >= 0
 
 
 class Fetch:

@@ -224,6 +224,13 @@ class FetchPurgatory(Generic[Poll]):
                 woken = True
         return woken
 
+    def all_unsettled(self) -> bool:
+        """Something has changed that is about all of them: they must look again. True: somebody
+        waits."""
+        for at_tick in self._ticks.values():
+            self._unsettled.update(at_tick)
+        return bool(self._unsettled)
+
     def take_ready(self) -> list[Poll]:
         """The polls that need not wait any more, in the order in which they became ready."""
         ready = [parked for parked in self._ready if not parked.taken]

@@ -29,12 +29,13 @@ from broker.config.group_settings import GroupSettings
 from broker.config.settings import Settings
 from broker.groups.claims import ShardClaims
 from broker.groups.coordinator_runtime import NOT_OURS, SOFT_GROUPS_MAX, CoordinatorRuntime
-from broker.groups.group.effects import Caller, Effects
+from broker.groups.group.effects import Caller, Effects, TopicsSeen
 from broker.groups.group.live import GroupFactory, LiveGroup
 from broker.groups.group_context import GroupRequest
 from broker.groups.group_shares import GroupShares
 from broker.groups.stats import GroupStats
 from broker.patterns import MATCHES
+from broker.rights.rights import Rights
 from coordinator.commands.entries import Outcome
 from coordinator.commands.group_commands import (
     CommitOffsets,
@@ -47,6 +48,7 @@ from coordinator.commands.group_commands import (
 from coordinator.commands.transaction_commands import CommitTransactionOffsets
 from coordinator.log_client import LogClient
 from coordinator.tables.groups import shard_of
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -91,8 +93,10 @@ class GroupCoordinator:
         boot_ms: Callable[[], int],
         rng: random.Random,
         slices: Slices,
+        rights: Rights | None = None,
     ) -> None:
         self.stats = GroupStats()
+        self._rights = rights
         self._log_client = log_client
         self._settings = settings
         self._rng = rng
@@ -289,11 +293,14 @@ class GroupCoordinator:
             to.refuse(KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason))
             return
         topics = self._log_client.machine.topics
+        seen = self._topics_seen(call)
         ask = partial(
             self._ask,
             call,
             request.group_id,
-            lambda group, by: group.consumer_heartbeat(by, request, topics),
+            lambda group, by: group.consumer_heartbeat(
+                by._replace(topics_seen=seen), request, topics
+            ),
             to,
             kind=GroupKind.CONSUMER,
             joins=request.member_epoch == 0,
@@ -304,6 +311,16 @@ class GroupCoordinator:
             self._tasks.create_task(self._match(call, request.subscribed_topic_regex, ask))
         else:
             ask()
+
+    def _topics_seen(self, call: Call) -> TopicsSeen | None:
+        rights = self._rights
+        if rights is None:
+            return None
+        requester = call.connection.requester
+        return TopicsSeen(
+            self._log_client.machine.acls.version,
+            lambda name: rights.allows(requester, Operation.DESCRIBE, ResourceType.TOPIC, name),
+        )
 
     async def _match(self, call: Call, regex: str, ask: Callable[[], None]) -> None:
         """Have all names of topics matched, a slice of the loop at a time, before the group asks

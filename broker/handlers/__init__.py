@@ -2,7 +2,7 @@
 
 Deliberately absent, so not advertised, and a request for one closes the connection as in Kafka:
 
-    security            SaslHandshake, SaslAuthenticate, ACLs, SCRAM users, delegation tokens
+    security            delegation tokens
     changes of configs  of brokers; client quotas
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     reassignments, AlterReplicaLogDirs

@@ -11,7 +11,8 @@ Errors: 3 with 55 for all other partitions; else the same for all: 14, 42, 44, 4
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.slices import Turns
 from broker.node import Node
@@ -55,15 +56,34 @@ def refusal(
     return _answer(request, [error.code] * count)
 
 
+WRITE_ID: Final = Right(
+    Operation.WRITE, Resource.TRANSACTIONAL_ID, ("v3_and_below_transactional_id",)
+)
+WRITE_TOPIC: Final = Right(Operation.WRITE, Resource.TOPIC, ("v3_and_below_topics[].name",))
+
+
+async def narrow(node: Node, call: Call, request: AddPartitionsToTxnRequest) -> Narrowed:
+    """All or none: what could be added is not attempted when there is something that cannot be."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    asks.require(WRITE_ID, request.v3_and_below_transactional_id)
+    codes: list[ErrorCode] = []
+    async for topic in node.slices.of(call).over(request.v3_and_below_topics):
+        code = ErrorCode.OPERATION_NOT_ATTEMPTED
+        if not asks.permits(WRITE_TOPIC, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        codes += [code] * len(topic.partitions)
+    if ErrorCode.TOPIC_AUTHORIZATION_FAILED not in codes:
+        return Narrowed(request)
+    return Narrowed(None, lambda _: _answer(request, codes))
+
+
 API: Final = Api(
     key=apis.ADD_PARTITIONS_TO_TXN,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
-    rights=(
-        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("v3_and_below_transactional_id",)),
-        Right(Operation.WRITE, Resource.TOPIC, ("v3_and_below_topics[].name",)),
-    ),
+    rights=(WRITE_ID, WRITE_TOPIC),
 )
 
 

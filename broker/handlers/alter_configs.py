@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.calls.shares import owner_of
@@ -29,7 +29,7 @@ from broker.handler_support import (
     require_configs,
     shut_out_older,
 )
-from broker.handlers.describe_configs import ResourceType
+from broker.handlers.describe_configs import ResourceType, of_permitted
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.encoding import CodecError
@@ -90,12 +90,24 @@ def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> Alte
     return AlterConfigsResponse(responses=refused(request, error))
 
 
+async def narrow(node: Node, call: Call, request: AlterConfigsRequest) -> Narrowed:
+    return await of_permitted(
+        node,
+        call,
+        request,
+        RIGHTS,
+        lambda some, error: refusal(call, some, error),
+        answers="responses",
+    )
+
+
 API: Final = Api(
     key=apis.ALTER_CONFIGS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
     rights=RIGHTS,
+    is_audited=True,
 )
 
 

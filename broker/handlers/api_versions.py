@@ -34,6 +34,8 @@ async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVers
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if call.connection.authentication is not None:
+        call.connection.authentication.told_versions()
     told = node.log_client.machine.features
     return ApiVersionsResponse(
         api_keys=[

@@ -8,11 +8,12 @@ Errors, per group: 14, 15, 16, 24, 35 (the protocol is switched off), 69.
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.config.group_configs import consumer_protocol_enabled
 from broker.groups.consumer.group import ConsumerGroup
-from broker.handlers.describe_groups import GROUP_OPERATIONS, settled_group
+from broker.handlers.describe_groups import group_operations, settled_group
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -40,7 +41,7 @@ async def handle(
             group = _refused(group_id, error)
         else:
             if request.include_authorized_operations:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = group_operations(node, call, group_id)
         response.groups.append(group)
         await turns.spend(len(group.members))
     return response
@@ -54,12 +55,48 @@ def refusal(
     )
 
 
+RIGHTS: Final = (Right(Operation.DESCRIBE, Resource.GROUP, ("group_ids[]",)),)
+DESCRIBE_TOPIC: Final = Right(Operation.DESCRIBE, Resource.TOPIC)
+_of_groups: Final = guards.each_of(RIGHTS, "group_ids", "", answers="groups", refusal=refusal)
+
+
+async def narrow(node: Node, call: Call, request: ConsumerGroupDescribeRequest) -> Narrowed:
+    """Of a group that has topics which may not be described, nothing is told but that."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    left, add_refused = await _of_groups(node, call, request)
+
+    def complete(response: ConsumerGroupDescribeResponse | None) -> ConsumerGroupDescribeResponse:
+        completed: ConsumerGroupDescribeResponse = add_refused(response)
+        for index, group in enumerate(completed.groups):
+            if not all(asks.allows(DESCRIBE_TOPIC, name) for name in _topics_of(group)):
+                completed.groups[index] = _refused(group.group_id, HIDDEN)
+        return completed
+
+    return Narrowed(left, complete)
+
+
+HIDDEN: Final = KafkaError(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "The described group uses topics that the client is not authorized to describe.",
+)
+
+
+def _topics_of(group: DescribedConsumerGroup) -> set[str]:
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+
+
 API: Final = Api(
     key=apis.CONSUMER_GROUP_DESCRIBE,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.GROUP, ("group_ids[]",)),),
+    rights=RIGHTS,
 )
 
 

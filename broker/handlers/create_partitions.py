@@ -12,6 +12,7 @@ than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named 
 from collections import Counter
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
@@ -69,12 +70,18 @@ def refusal(
     )
 
 
+RIGHTS: Final = (Right(Operation.ALTER, Resource.TOPIC, ("topics[].name",)),)
 API: Final = Api(
     key=apis.CREATE_PARTITIONS,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "name", answers="results", refusal=refusal),
+    ),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
-    rights=(Right(Operation.ALTER, Resource.TOPIC, ("topics[].name",)),),
+    rights=RIGHTS,
+    is_audited=True,
 )
 
 

@@ -12,10 +12,11 @@ Errors: 7 (may still happen), 17, 35 (configs of tables while an older agent is 
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.config import topic_configs
@@ -88,19 +89,46 @@ def refusal(call: Call, request: CreateTopicsRequest, error: KafkaError) -> Crea
     return CreateTopicsResponse(topics=[_refused(topic.name, error) for topic in request.topics])
 
 
+CREATE: Final = Right(
+    Operation.CREATE,
+    Resource.CLUSTER,
+    instead=Right(Operation.CREATE, Resource.TOPIC, ("topics[].name",)),
+)
+DESCRIBE_CONFIGS: Final = Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("topics[].name",))
+
+
+async def narrow(node: Node, call: Call, request: CreateTopicsRequest) -> Narrowed:
+    """Who may not DESCRIBE_CONFIGS of a topic that it creates is told nothing of them (KIP-525)."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    left: list[CreatableTopic] = []
+    refused: list[CreatableTopic] = []
+    async for topic in node.slices.of(call).over(request.topics):
+        (left if asks.permits(CREATE, topic.name) else refused).append(topic)
+
+    def complete(response: CreateTopicsResponse | None) -> CreateTopicsResponse:
+        response = response or CreateTopicsResponse()
+        for result in response.topics:
+            if result.error_code or asks.allows(DESCRIBE_CONFIGS, result.name):
+                continue
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            result.num_partitions = result.replication_factor = -1
+            result.configs = []
+        part = refusal(call, replace(request, topics=refused), guards.refusal_for(Resource.TOPIC))
+        response.topics.extend(part.topics)
+        return response
+
+    is_left = left or not refused
+    return Narrowed(replace(request, topics=left) if is_left else None, complete)
+
+
 API: Final = Api(
     key=apis.CREATE_TOPICS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
-    rights=(
-        Right(
-            Operation.CREATE,
-            Resource.CLUSTER,
-            instead=Right(Operation.CREATE, Resource.TOPIC, ("topics[].name",)),
-        ),
-        Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("topics[].name",)),
-    ),
+    rights=(CREATE, DESCRIBE_CONFIGS),
+    is_audited=True,
 )
 
 

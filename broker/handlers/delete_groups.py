@@ -9,6 +9,7 @@ Errors, per group: 7 (may still happen), 14, 15, 16, 24, 68, 69.
 import asyncio
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
@@ -43,12 +44,18 @@ def refusal(call: Call, request: DeleteGroupsRequest, error: KafkaError) -> Dele
     )
 
 
+RIGHTS: Final = (Right(Operation.DELETE, Resource.GROUP, ("groups_names[]",)),)
 API: Final = Api(
     key=apis.DELETE_GROUPS,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "groups_names", "", answers="results", refusal=refusal),
+    ),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
-    rights=(Right(Operation.DELETE, Resource.GROUP, ("groups_names[]",)),),
+    rights=RIGHTS,
+    is_audited=True,
 )
 
 

@@ -15,6 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted, outcome_of, wait_for
@@ -80,12 +81,18 @@ def refusal(call: Call, request: DeleteRecordsRequest, error: KafkaError) -> Del
     )
 
 
+RIGHTS: Final = (Right(Operation.DELETE, Resource.TOPIC, ("topics[].name",)),)
 API: Final = Api(
     key=apis.DELETE_RECORDS,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "name", answers="topics", refusal=refusal),
+    ),
     unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     changes=True,
-    rights=(Right(Operation.DELETE, Resource.TOPIC, ("topics[].name",)),),
+    rights=RIGHTS,
+    is_audited=True,
 )
 
 

@@ -9,10 +9,11 @@ Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.handler_support import live_incarnation
@@ -67,18 +68,64 @@ def refusal(call: Call, request: DeleteTopicsRequest, error: KafkaError) -> Dele
     return DeleteTopicsResponse(responses=[_refused(state, error) for state in _states(request)])
 
 
+DELETE: Final = Right(
+    Operation.DELETE,
+    Resource.TOPIC,
+    ("topics[].name", "topics[].topic_id", "topic_names[]"),
+    instead=Right(Operation.DELETE, Resource.CLUSTER),
+)
+DESCRIBE: Final = Right(
+    Operation.DESCRIBE, Resource.TOPIC, instead=Right(Operation.DELETE, Resource.CLUSTER)
+)
+
+
+async def narrow(node: Node, call: Call, request: DeleteTopicsRequest) -> Narrowed:
+    """By its id a topic is named in the refusal only to whom may DESCRIBE it (KIP-516)."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    topics = node.log_client.machine.topics
+    states = _states(request)
+    ids = [state.topic_id for state in states if state.topic_id != TOPIC_ID_ZERO]
+    if any(topics.by_id(topic_id) is None for topic_id in ids):
+        await node.log_client.barrier()
+    left: list[DeleteTopicState] = []
+    refused: list[DeletableTopicResult] = []
+    error = guards.refusal_for(Resource.TOPIC)
+    async for state in node.slices.of(call).over(states):
+        topic = topics.by_id(state.topic_id)
+        name = state.name
+        if name is None and state.topic_id != TOPIC_ID_ZERO:
+            if topic is None:
+                refused.append(_refused(state, _unknown(by_name=False)))
+                continue
+            name = topic.name
+        if name is None or asks.permits(DELETE, name):
+            left.append(state)
+            continue
+        is_shown = state.name is not None or asks.allows(DESCRIBE, name)
+        shown = DeleteTopicState(name=name if is_shown else None, topic_id=state.topic_id)
+        refused.append(_refused(shown, error))
+
+    def complete(response: DeleteTopicsResponse | None) -> DeleteTopicsResponse:
+        return guards.joined(response, DeleteTopicsResponse(responses=refused), "responses")
+
+    if not refused:
+        return Narrowed(request)
+    if not left:
+        return Narrowed(None, complete)
+    if request.topic_names:
+        named = [state.name for state in left if state.name is not None]
+        return Narrowed(replace(request, topic_names=named), complete)
+    return Narrowed(replace(request, topics=left), complete)
+
+
 API: Final = Api(
     key=apis.DELETE_TOPICS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
-    rights=(
-        Right(
-            Operation.DELETE,
-            Resource.TOPIC,
-            ("topics[].name", "topics[].topic_id", "topic_names[]"),
-        ),
-    ),
+    rights=(DELETE,),
+    is_audited=True,
 )
 
 

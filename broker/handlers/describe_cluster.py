@@ -8,6 +8,7 @@ Errors: 7 (no barrier to be had), 114, 115.
 
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold
 from broker.calls.call import Call
 from broker.handler_support import CLUSTER_OPERATIONS
@@ -37,7 +38,9 @@ async def handle(
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, reason)
     await node.log_client.barrier()
     placement = node.placement(call.connection.listener)
-    with_operations = request.include_cluster_authorized_operations
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = guards.cluster_operations(node, call, CLUSTER_OPERATIONS)
     return DescribeClusterResponse(
         cluster_id=node.settings.cluster_id,
         controller_id=controller_id(node, placement),
@@ -47,7 +50,7 @@ async def handle(
             )
             for agent in placement.agents
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
+        cluster_authorized_operations=operations,
     )
 
 

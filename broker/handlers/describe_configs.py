@@ -8,10 +8,13 @@ metrics have none.
 Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.config.entries import ConfigEntry, describe_broker
 from broker.config.group_configs import describe_group
@@ -85,16 +88,67 @@ def _once(resources: list[DescribeConfigsResource]) -> list[DescribeConfigsResou
     return list(wanted.values())
 
 
+RIGHTS: Final = (
+    Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
+    Right(Operation.DESCRIBE_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
+    Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
+)
+
+
+async def of_permitted(
+    node: Node,
+    call: Call,
+    request: Any,
+    rights: Sequence[Right],
+    refused_response: Callable[[Any, KafkaError], Any],
+    *,
+    answers: str,
+) -> Narrowed:
+    """The resources of the request whose requester has the right to them: `rights` are those to
+    topics, to groups, and to all else, which are the cluster's."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    of_topics, of_groups, of_cluster = rights
+    known = {ResourceType.TOPIC: of_topics, ResourceType.GROUP: of_groups}
+    left: list[Any] = []
+    refused: dict[Resource, list[Any]] = {}
+    async for each in node.slices.of(call).over(request.resources):
+        right = known.get(each.resource_type, of_cluster)
+        is_known = each.resource_type in [*ResourceType]
+        if not is_known or asks.permits(right, each.resource_name):
+            left.append(each)
+        else:
+            refused.setdefault(right.resource, []).append(each)
+
+    def complete(response: Any) -> Any:
+        for resource, some in refused.items():
+            part = replace(request, resources=some)
+            told = refused_response(part, guards.refusal_for(resource))
+            response = guards.joined(response, told, answers)
+        return response
+
+    if not refused:
+        return Narrowed(request)
+    return Narrowed(replace(request, resources=left) if left else None, complete)
+
+
+async def narrow(node: Node, call: Call, request: DescribeConfigsRequest) -> Narrowed:
+    return await of_permitted(
+        node,
+        call,
+        request,
+        RIGHTS,
+        lambda some, error: refusal(call, some, error),
+        answers="results",
+    )
+
+
 API: Final = Api(
     key=apis.DESCRIBE_CONFIGS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.REQUEST_TIMED_OUT,
     changes=False,
-    rights=(
-        Right(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
-        Right(Operation.DESCRIBE_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
-        Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
-    ),
+    rights=RIGHTS,
 )
 
 

@@ -9,6 +9,7 @@ Errors, per group: 14, 15, 16, 24, 69 (v6+).
 
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.groups.group.live import LiveGroup
@@ -23,7 +24,7 @@ from protocol.messages import (
 
 GROUP_OPERATIONS: Final = 0b1101_0100_1000
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of their numbers: all that can
-be done to a group, since nothing is forbidden yet."""
+be done to a group."""
 SINCE_NOT_FOUND: Final = 6
 DEAD: Final = "Dead"
 
@@ -40,7 +41,7 @@ async def handle(node: Node, call: Call, request: DescribeGroupsRequest) -> Desc
             group = _refused(group_id, error)
         if group.error_code == ErrorCode.NONE:
             if request.include_authorized_operations:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = group_operations(node, call, group_id)
         elif group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < SINCE_NOT_FOUND:
             group = DescribedGroup(group_id=group_id, group_state=DEAD)
         response.groups.append(group)
@@ -54,13 +55,24 @@ def refusal(
     return DescribeGroupsResponse(groups=[_refused(group_id, error) for group_id in request.groups])
 
 
+RIGHTS: Final = (Right(Operation.DESCRIBE, Resource.GROUP, ("groups[]",)),)
 API: Final = Api(
     key=apis.DESCRIBE_GROUPS,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "groups", "", answers="groups", refusal=refusal),
+    ),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.GROUP, ("groups[]",)),),
+    rights=RIGHTS,
 )
+
+
+def group_operations(node: Node, call: Call, group_id: str) -> int:
+    """What the requester may do to the group, as bits (KIP-430)."""
+    asks = guards.asker(node, call)
+    return GROUP_OPERATIONS if asks is None else asks.operations(Resource.GROUP, group_id)
 
 
 async def settled_group(node: Node, group_id: str) -> LiveGroup:

@@ -9,6 +9,7 @@ Errors, per partition: 3, 6 (no barrier to be had).
 
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.slices import Turns
@@ -67,12 +68,17 @@ def refusal(
     return DescribeProducersResponse(topics=topics)
 
 
+RIGHTS: Final = (Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),)
 API: Final = Api(
     key=apis.DESCRIBE_PRODUCERS,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "name", answers="topics", refusal=refusal),
+    ),
     unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     changes=False,
-    rights=(Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),),
+    rights=RIGHTS,
 )
 
 

@@ -7,9 +7,11 @@ topic that is gone goes on with the next name. There are no eligible leader repl
 Errors, per topic: 3, 5 (no barrier to be had), 17; 42 for a cursor at a negative partition.
 """
 
+from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.slices import Turns
 from broker.cluster.placement import Placement, zone_of_client
@@ -43,7 +45,14 @@ async def handle(
     limit = node.settings.kafka.max_request_partition_size_limit
     left = max(min(request.response_partition_limit, limit), 1)
     turns = node.slices.of(call)
-    asked = [topic.name for topic in request.topics] or [topic.name for topic in topics]
+    asked = [topic.name for topic in request.topics]
+    if not asked:
+        asks = guards.asker(node, call)
+        asked = [
+            topic.name
+            async for topic in turns.over(list(topics))
+            if asks is None or asks.allows(DESCRIBE, topic.name)
+        ]
     names = await _first_names(turns, asked, cursor.topic_name, count=left + 1)
     response = DescribeTopicPartitionsResponse()
     placement = node.placement(call.connection.listener)
@@ -60,7 +69,9 @@ async def handle(
             continue
         last = min(first + left, topic.partition_count)
         indexes = range(min(first, last), last)
-        response.topics.append(_describe(topic, indexes, placement=placement, zone=zone))
+        described = _describe(topic, indexes, placement=placement, zone=zone)
+        described.topic_authorized_operations = _operations(node, call, name)
+        response.topics.append(described)
         left -= len(indexes)
         if last < topic.partition_count:
             response.next_cursor = Cursor(topic_name=name, partition_index=last)
@@ -88,13 +99,43 @@ def refusal(
     )
 
 
+DESCRIBE: Final = Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name",))
+
+
+async def narrow(node: Node, call: Call, request: DescribeTopicPartitionsRequest) -> Narrowed:
+    """Topics that are named are refused; of all topics those are left out (`handle`)."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    left, refused = [], []
+    async for topic in node.slices.of(call).over(request.topics):
+        if asks.permits(DESCRIBE, topic.name):
+            left.append(topic)
+        else:
+            refused.append(_refused(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+
+    def complete(
+        response: DescribeTopicPartitionsResponse | None,
+    ) -> DescribeTopicPartitionsResponse:
+        part = DescribeTopicPartitionsResponse(topics=refused)
+        return guards.joined(response, part, "topics")
+
+    if not refused:
+        return Narrowed(request)
+    return Narrowed(replace(request, topics=left) if left else None, complete)
+
+
 API: Final = Api(
     key=apis.DESCRIBE_TOPIC_PARTITIONS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name",)),),
+    rights=(DESCRIBE,),
 )
+
+
+def _operations(node: Node, call: Call, name: str) -> int:
+    asks = guards.asker(node, call)
+    return TOPIC_OPERATIONS if asks is None else asks.operations(Resource.TOPIC, name)
 
 
 def _missing(name: str) -> ErrorCode:
@@ -130,5 +171,4 @@ def _describe(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -9,7 +9,8 @@ Errors, per id: 14 (no barrier to be had), 42 ("" is no id), 105.
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.slices import Turns
 from broker.node import Node
@@ -45,12 +46,36 @@ def refusal(
     )
 
 
+RIGHTS: Final = (Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, ("transactional_ids[]",)),)
+DESCRIBE_TOPIC: Final = Right(Operation.DESCRIBE, Resource.TOPIC)
+_of_ids: Final = guards.each_of(
+    RIGHTS, "transactional_ids", "", answers="transaction_states", refusal=refusal
+)
+
+
+async def narrow(node: Node, call: Call, request: DescribeTransactionsRequest) -> Narrowed:
+    """Topics that may not be described are left out of a transaction."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    left, add_refused = await _of_ids(node, call, request)
+
+    def complete(response: DescribeTransactionsResponse | None) -> DescribeTransactionsResponse:
+        completed: DescribeTransactionsResponse = add_refused(response)
+        for state in completed.transaction_states:
+            state.topics = [
+                each for each in state.topics if asks.allows(DESCRIBE_TOPIC, each.topic)
+            ]
+        return completed
+
+    return Narrowed(left, complete)
+
+
 API: Final = Api(
     key=apis.DESCRIBE_TRANSACTIONS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, ("transactional_ids[]",)),),
+    rights=RIGHTS,
 )
 
 

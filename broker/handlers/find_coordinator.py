@@ -13,9 +13,11 @@ Share groups are not served: their keys are answered with 15 and a sentence.
 Errors: 15; 42 for a key type that does not exist, or not yet in the request's version.
 """
 
+from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
 from broker.transactions import placement
@@ -61,15 +63,46 @@ def refusal(
     )
 
 
+RIGHTS: Final = {
+    GROUP: Right(Operation.DESCRIBE, Resource.GROUP, ("key", "coordinator_keys[]")),
+    TRANSACTION: Right(
+        Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, ("key", "coordinator_keys[]")
+    ),
+    SHARE: Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
+}
+"""By type of key."""
+
+
+async def narrow(node: Node, call: Call, request: FindCoordinatorRequest) -> Narrowed:
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    right = RIGHTS.get(request.key_type)
+    if right is None:
+        return Narrowed(request)
+    if call.version < SEVERAL_SINCE:
+        asks.require(right, request.key)
+        return Narrowed(request)
+    left: list[str] = []
+    refused: list[str] = []
+    async for key in node.slices.of(call).over(request.coordinator_keys):
+        (left if asks.permits(right, key) else refused).append(key)
+    error = guards.refusal_for(right.resource)
+
+    def complete(response: FindCoordinatorResponse | None) -> FindCoordinatorResponse:
+        part = FindCoordinatorResponse(coordinators=[_refused(key, error) for key in refused])
+        return guards.joined(response, part, "coordinators")
+
+    if not refused:
+        return Narrowed(request)
+    return Narrowed(replace(request, coordinator_keys=left) if left else None, complete)
+
+
 API: Final = Api(
     key=apis.FIND_COORDINATOR,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     changes=False,
-    rights=(
-        Right(Operation.DESCRIBE, Resource.GROUP, ("key", "coordinator_keys[]")),
-        Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, ("key", "coordinator_keys[]")),
-    ),
+    rights=tuple(RIGHTS.values()),
 )
 
 

@@ -11,11 +11,14 @@ group: Java's consumers would take 14 for final, and no heartbeat has to be sent
 
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
 from protocol import apis, heartbeat
 from protocol.errors import ErrorCode
+
+READ_GROUP: Final = Right(Operation.READ, Resource.GROUP, ("group_id",))
 
 
 def start(node: Node, call: Call) -> None:
@@ -27,6 +30,9 @@ def start(node: Node, call: Call) -> None:
             code = ErrorCode.NONE
         call.answer(heartbeat.response(version, code))
 
+    if not guards.permits(node, call, READ_GROUP, group_id):
+        respond(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return
     code = node.groups.heartbeat(group_id, member_id, generation, instance_id, respond)
     if code is not None:
         respond(code)
@@ -37,5 +43,5 @@ API: Final = Api(
     handler=Hot(start),
     unavailable=ErrorCode.REQUEST_TIMED_OUT,
     changes=False,
-    rights=(Right(Operation.READ, Resource.GROUP, ("group_id",)),),
+    rights=(READ_GROUP,),
 )

@@ -9,10 +9,11 @@ Errors, per resource: 3, 7, 17, 40, 41, 42 (also an unknown operation), 44.
 from functools import partial
 from typing import Final
 
-from broker.api import Api, Cold
+from broker.api import Api, Cold, Narrowed
 from broker.calls.call import Call
 from broker.config.changes import AlterConfigOp, changed
 from broker.handlers.alter_configs import RIGHTS, ChangesOf, alter, refused
+from broker.handlers.describe_configs import of_permitted
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -35,12 +36,24 @@ def refusal(
     return IncrementalAlterConfigsResponse(responses=refused(request, error))
 
 
+async def narrow(node: Node, call: Call, request: IncrementalAlterConfigsRequest) -> Narrowed:
+    return await of_permitted(
+        node,
+        call,
+        request,
+        RIGHTS,
+        lambda some, error: refusal(call, some, error),
+        answers="responses",
+    )
+
+
 API: Final = Api(
     key=apis.INCREMENTAL_ALTER_CONFIGS,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
     rights=RIGHTS,
+    is_audited=True,
 )
 
 

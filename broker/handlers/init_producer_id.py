@@ -9,9 +9,11 @@ Errors: 14 (no session, no barrier, no block of ids: clients ask again), 42, 44 
 47 (before v4) or 90 (fenced), 50. A fate that stays open closes the connection.
 """
 
+from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.handler_support import live_incarnation
 from broker.node import Node
@@ -19,6 +21,7 @@ from broker.transactions.stats import Ending
 from coordinator.commands.entries import Rejected
 from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
 from protocol import apis
+from protocol.acls import CLUSTER_NAME
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from txn import error_codes
@@ -40,19 +43,28 @@ def refusal(
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
+WRITE_ID: Final = Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",))
+WRITE_SOME: Final = Right(Operation.WRITE, Resource.TOPIC)
+IDEMPOTENT_WRITE: Final = Right(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, instead=WRITE_SOME)
+
+
+async def narrow(node: Node, call: Call, request: InitProducerIdRequest) -> Narrowed:
+    """Who may write to some topic may be idempotent there (KIP-679)."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    if request.transactional_id is not None:
+        asks.require(WRITE_ID, request.transactional_id)
+    elif not asks.allows_some(WRITE_SOME):
+        asks.require(replace(IDEMPOTENT_WRITE, instead=None), CLUSTER_NAME)
+    return Narrowed(request)
+
+
 API: Final = Api(
     key=apis.INIT_PRODUCER_ID,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
-    rights=(
-        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
-        Right(
-            Operation.IDEMPOTENT_WRITE,
-            Resource.CLUSTER,
-            instead=Right(Operation.WRITE, Resource.TOPIC),
-        ),
-    ),
+    rights=(WRITE_ID, IDEMPOTENT_WRITE),
 )
 
 

@@ -9,7 +9,8 @@ Errors: 14 (no barrier to be had), 15 (no session, or leaving: another agent wil
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right, error_alone
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.handler_support import live_incarnation
 from broker.node import Node
@@ -50,16 +51,31 @@ async def handle(node: Node, call: Call, request: ListGroupsRequest) -> ListGrou
     return ListGroupsResponse(groups=groups)
 
 
+DESCRIBE: Final = Right(
+    Operation.DESCRIBE, Resource.CLUSTER, instead=Right(Operation.DESCRIBE, Resource.GROUP)
+)
+
+
+async def narrow(node: Node, call: Call, request: ListGroupsRequest) -> Narrowed:
+    """Others are left out."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+
+    def complete(response: ListGroupsResponse) -> ListGroupsResponse:
+        response.groups = [
+            group for group in response.groups if asks.allows(DESCRIBE, group.group_id)
+        ]
+        return response
+
+    return Narrowed(request, complete)
+
+
 API: Final = Api(
     key=apis.LIST_GROUPS,
-    handler=Cold(handle, error_alone(ListGroupsResponse)),
+    handler=Cold(handle, error_alone(ListGroupsResponse), narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
-    rights=(
-        Right(
-            Operation.DESCRIBE, Resource.CLUSTER, instead=Right(Operation.DESCRIBE, Resource.GROUP)
-        ),
-    ),
+    rights=(DESCRIBE,),
 )
 
 

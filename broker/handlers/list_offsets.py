@@ -25,6 +25,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.slices import SLICE_ELEMENTS
@@ -160,12 +161,17 @@ def refusal(call: Call, request: ListOffsetsRequest, error: KafkaError) -> ListO
     )
 
 
+RIGHTS: Final = (Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name",)),)
 API: Final = Api(
     key=apis.LIST_OFFSETS,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "name", answers="topics", refusal=refusal),
+    ),
     unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name",)),),
+    rights=RIGHTS,
 )
 
 

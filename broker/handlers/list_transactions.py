@@ -9,7 +9,8 @@ Errors: 14 (no barrier to be had), 15 (no session: another agent will list them)
 
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right, error_alone
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.handler_support import live_incarnation
 from broker.node import Node
@@ -46,10 +47,29 @@ async def handle(
     return response
 
 
+DESCRIBE: Final = Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID)
+
+
+async def narrow(node: Node, call: Call, request: ListTransactionsRequest) -> Narrowed:
+    """Others are left out."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+
+    def complete(response: ListTransactionsResponse) -> ListTransactionsResponse:
+        response.transaction_states = [
+            state
+            for state in response.transaction_states
+            if asks.allows(DESCRIBE, state.transactional_id)
+        ]
+        return response
+
+    return Narrowed(request, complete)
+
+
 API: Final = Api(
     key=apis.LIST_TRANSACTIONS,
-    handler=Cold(handle, error_alone(ListTransactionsResponse)),
+    handler=Cold(handle, error_alone(ListTransactionsResponse), narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID),),
+    rights=(DESCRIBE,),
 )

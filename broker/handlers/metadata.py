@@ -12,9 +12,12 @@ INVALID_PARTITIONS (no room in the cluster, or for this client); LEADER_NOT_AVAI
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from broker.api import Api, Cold, Encoded, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Encoded, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import forget, outcome_of, wait_for
 from broker.calls.slices import Turns
@@ -48,14 +51,21 @@ PROPOSAL_ELEMENTS: Final = 10
 
 Found = Topic | MetadataResponseTopic
 """A topic, or the refusal that is answered in its place."""
+RightCheck = Callable[[Right, str], bool]
+"""Says whether the requester has a right to a topic."""
 
 
 async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
     turns = node.slices.of(call)
     asked = request.topics
+    asks = guards.asker(node, call)
     if asked is None or (call.version == 0 and not asked):
         await caught_up(node)
-        found: list[Found] = list(node.log_client.machine.topics)
+        found: list[Found] = [
+            topic
+            async for topic in turns.over(list(node.log_client.machine.topics))
+            if asks is None or asks.allows(DESCRIBE, topic.name)
+        ]
     else:
         found = await _find_all(
             node, call, turns, await _once(turns, asked), create=request.allow_auto_topic_creation
@@ -72,15 +82,21 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
         controller_id=controller_id(node, placement),
     )
     if request.include_cluster_authorized_operations:
-        head.cluster_authorized_operations = CLUSTER_OPERATIONS
-    with_operations = request.include_topic_authorized_operations
+        head.cluster_authorized_operations = guards.cluster_operations(
+            node, call, CLUSTER_OPERATIONS
+        )
+    operations: int | Callable[[str], int] = NOT_ASKED
+    if request.include_topic_authorized_operations:
+        operations = TOPIC_OPERATIONS
+        if asks is not None:
+            operations = partial(asks.operations, Resource.TOPIC)
     parts = encode_metadata(
         call.version,
         head,
         found,
         placement=placement,
         zone=zone_of_client(call.client_id),
-        operations=TOPIC_OPERATIONS if with_operations else NOT_ASKED,
+        operations=operations,
     )
     return Encoded(await turns.run(parts))
 
@@ -98,12 +114,25 @@ def refusal(call: Call, request: MetadataRequest, error: KafkaError) -> Metadata
     )
 
 
+DESCRIBE: Final = Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name", "topics[].topic_id"))
+CREATE: Final = Right(
+    Operation.CREATE, Resource.CLUSTER, instead=Right(Operation.CREATE, Resource.TOPIC)
+)
+"""For topics that come to be since their metadata are asked for."""
+
+
+async def narrow(_node: Node, _call: Call, request: MetadataRequest) -> Narrowed:
+    """Topics are checked where they are found, since those that are refused have their places among
+    the others (`_find`)."""
+    return Narrowed(request)
+
+
 API: Final = Api(
     key=apis.METADATA,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.LEADER_NOT_AVAILABLE,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].name", "topics[].topic_id")),),
+    rights=(DESCRIBE,),
 )
 
 
@@ -126,7 +155,10 @@ async def _once(turns: Turns, asked: list[MetadataRequestTopic]) -> list[Metadat
 async def _find_all(
     node: Node, call: Call, turns: Turns, asked: list[MetadataRequestTopic], *, create: bool
 ) -> list[Found]:
-    found = [_find(node, topic) async for topic in turns.over(asked)]
+    asks = guards.asker(node, call)
+    check = None if asks is None else asks.allows
+    tell = None if asks is None else asks.permits
+    found = [_find(node, tell, topic) async for topic in turns.over(asked)]
     if None not in found:
         return [item for item in found if item is not None]
     try:
@@ -134,28 +166,42 @@ async def _find_all(
     except LogError:
         node.stats.barriers_failed += 1
         missing = ErrorCode.LEADER_NOT_AVAILABLE
-        return [_find(node, topic) or _refused(topic, missing) async for topic in turns.over(asked)]
+        return [
+            _find(node, check, topic) or _refused(topic, missing)
+            async for topic in turns.over(asked)
+        ]
     if create and node.settings.kafka.auto_create_topics_enable:
         names = [
             topic.name
             async for topic in turns.over(asked)
-            if topic.name and _find(node, topic) is None
+            if topic.name and _find(node, check, topic) is None
         ]
+        refused = [] if asks is None else [each for each in names if not asks.permits(CREATE, each)]
+        names = [each for each in names if each not in {*refused}] if refused else names
         errors = await _create(node, call, turns, names) if names else {}
+        errors |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     else:
         errors = {}
     return [
-        _find(node, topic) or _refused(topic, _unknown(topic, errors))
+        _find(node, check, topic) or _refused(topic, _unknown(topic, errors))
         async for topic in turns.over(asked)
     ]
 
 
-def _find(node: Node, wanted: MetadataRequestTopic) -> Found | None:
-    """None: there is no such topic as far as this replica knows."""
+def _find(node: Node, check: RightCheck | None, wanted: MetadataRequestTopic) -> Found | None:
+    """None: there is no such topic as far as this replica knows.
+
+    Who may not describe a topic of this name is told that, whether there is one or not.
+    """
     topics = node.log_client.machine.topics
     if wanted.topic_id != TOPIC_ID_ZERO:
-        return topics.by_id(wanted.topic_id)
+        topic = topics.by_id(wanted.topic_id)
+        if topic is None or check is None or check(DESCRIBE, topic.name):
+            return topic
+        return _refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     name = wanted.name or ""
+    if check is not None and not check(DESCRIBE, name):
+        return _refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name_error(name) is not None:
         return _refused(wanted, ErrorCode.INVALID_TOPIC_EXCEPTION)
     return topics.by_name(name)

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.shares import owner_of
@@ -80,15 +81,20 @@ def refusal(call: Call, request: OffsetCommitRequest, error: KafkaError) -> Offs
     )
 
 
+RIGHTS: Final = (
+    Right(Operation.READ, Resource.GROUP, ("group_id",)),
+    Right(Operation.READ, Resource.TOPIC, ("topics[].name", "topics[].topic_id")),
+)
 API: Final = Api(
     key=apis.OFFSET_COMMIT,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "name", answers="topics", refusal=refusal),
+    ),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
-    rights=(
-        Right(Operation.READ, Resource.GROUP, ("group_id",)),
-        Right(Operation.READ, Resource.TOPIC, ("topics[].name", "topics[].topic_id")),
-    ),
+    rights=RIGHTS,
 )
 
 

@@ -10,6 +10,7 @@ Errors, of the request: 7 (may still happen), 14, 15, 16, 24, 68 (members, and n
 import asyncio
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.calls.outcomes import accepted
@@ -64,15 +65,40 @@ async def handle(node: Node, call: Call, request: OffsetDeleteRequest) -> Offset
     return response
 
 
+def _topics_refused(
+    call: Call, request: OffsetDeleteRequest, error: KafkaError
+) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index, error_code=error.code
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+RIGHTS: Final = (
+    Right(Operation.DELETE, Resource.GROUP, ("group_id",)),
+    Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
+)
 API: Final = Api(
     key=apis.OFFSET_DELETE,
-    handler=Cold(handle, error_alone(OffsetDeleteResponse)),
+    handler=Cold(
+        handle,
+        error_alone(OffsetDeleteResponse),
+        guards.each_of(RIGHTS, "topics", "name", answers="topics", refusal=_topics_refused),
+    ),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
-    rights=(
-        Right(Operation.DELETE, Resource.GROUP, ("group_id",)),
-        Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
-    ),
+    rights=RIGHTS,
+    is_audited=True,
 )
 
 

@@ -10,9 +10,11 @@ Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per par
 100 (v10).
 """
 
+from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, Cold, Operation, Resource, Right
+from broker import guards
+from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.slices import Turns
 from broker.groups.commits import SINCE_TOPIC_IDS
@@ -61,19 +63,107 @@ def refusal(call: Call, request: OffsetFetchRequest, error: KafkaError) -> Offse
     return _response(call, request, groups)
 
 
+RIGHTS: Final = (
+    Right(Operation.DESCRIBE, Resource.GROUP, ("group_id", "groups[].group_id")),
+    Right(
+        Operation.DESCRIBE,
+        Resource.TOPIC,
+        ("topics[].name", "groups[].topics[].name", "groups[].topics[].topic_id"),
+    ),
+)
+
+
+async def narrow(node: Node, call: Call, request: OffsetFetchRequest) -> Narrowed:
+    """Of a group that is asked for all it has, topics that may not be described are left out."""
+    assert node.rights is not None
+    asks = guards.Asker(node.rights, call)
+    of_group, of_topic = RIGHTS
+    if call.version < SINCE_GROUPS:
+        asks.require(of_group, request.group_id)
+    left: list[OffsetFetchRequestGroup] = []
+    refused: list[OffsetFetchResponseGroup] = []
+    parts: dict[str, list[OffsetFetchResponseTopic]] = {}
+    of_all: set[str] = set()
+    for group in _groups(call, request):
+        if not asks.permits(of_group, group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+        elif group.topics is None:
+            of_all.add(group.group_id)
+            left.append(group)
+        else:
+            topics, told = await _permitted_topics(node, call, group.topics, asks, of_topic)
+            parts.setdefault(group.group_id, []).extend(told)
+            left.append(replace(group, topics=topics))
+
+    def complete(response: OffsetFetchResponse | None) -> OffsetFetchResponse:
+        if response is None:
+            return OffsetFetchResponse(groups=refused)
+        response.groups.extend(refused)
+        if call.version < SINCE_GROUPS:
+            response.topics = _seen(response.topics, asks, of_topic, parts.get(request.group_id))
+        for group in response.groups:
+            if group.error_code == ErrorCode.NONE:
+                told = None if group.group_id in of_all else parts.pop(group.group_id, [])
+                group.topics = _seen(group.topics, asks, of_topic, told)
+        return response
+
+    if call.version < SINCE_GROUPS:
+        return Narrowed(replace(request, topics=left[0].topics), complete)
+    return Narrowed(replace(request, groups=left) if left or not refused else None, complete)
+
+
+async def _permitted_topics(
+    node: Node,
+    call: Call,
+    asked: list[OffsetFetchRequestTopic],
+    asks: guards.Asker,
+    right: Right,
+) -> tuple[list[OffsetFetchRequestTopic], list[OffsetFetchResponseTopic]]:
+    """Those that may be described, and what is told of the others."""
+    by_id = call.version >= SINCE_TOPIC_IDS
+    topics = node.log_client.machine.topics
+    if by_id and any(topics.by_id(topic.topic_id) is None for topic in asked):
+        await node.log_client.barrier()
+    left: list[OffsetFetchRequestTopic] = []
+    told: list[OffsetFetchResponseTopic] = []
+    async for topic in node.slices.of(call).over(asked):
+        found = topics.by_id(topic.topic_id) if by_id else None
+        name = found.name if found is not None else topic.name
+        if by_id and found is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif asks.permits(right, name):
+            left.append(topic)
+            continue
+        else:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partitions = [_none(index, code) for index in topic.partition_indexes]
+        told.append(
+            OffsetFetchResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
+    return left, told
+
+
+def _seen(
+    topics: list[OffsetFetchResponseTopic],
+    asks: guards.Asker,
+    right: Right,
+    told: list[OffsetFetchResponseTopic] | None,
+) -> list[OffsetFetchResponseTopic]:
+    """With what is told of refused topics; None: all were asked for, and some may not be seen."""
+    if told is None:
+        return [topic for topic in topics if asks.allows(right, topic.name)]
+    return [*topics, *told]
+
+
 API: Final = Api(
     key=apis.OFFSET_FETCH,
-    handler=Cold(handle, refusal),
+    handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=False,
-    rights=(
-        Right(Operation.DESCRIBE, Resource.GROUP, ("group_id", "groups[].group_id")),
-        Right(
-            Operation.DESCRIBE,
-            Resource.TOPIC,
-            ("topics[].name", "groups[].topics[].name", "groups[].topics[].topic_id"),
-        ),
-    ),
+    rights=RIGHTS,
 )
 
 

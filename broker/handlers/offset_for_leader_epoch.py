@@ -9,6 +9,7 @@ Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that i
 
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.handler_support import partition_of
@@ -70,12 +71,17 @@ def refusal(
     )
 
 
+RIGHTS: Final = (Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].topic",)),)
 API: Final = Api(
     key=apis.OFFSET_FOR_LEADER_EPOCH,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "topic", answers="topics", refusal=refusal),
+    ),
     unavailable=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     changes=False,
-    rights=(Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].topic",)),),
+    rights=RIGHTS,
 )
 
 

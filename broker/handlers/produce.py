@@ -18,6 +18,7 @@ import asyncio
 import logging
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
@@ -50,6 +51,12 @@ from txn.transactions import NO_TRANSACTION
 logger = logging.getLogger(__name__)
 
 ACKS_ALLOWED: Final = frozenset({-1, 0, 1})
+
+
+WRITE_ID: Final = Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",))
+WRITE_TOPIC: Final = Right(
+    Operation.WRITE, Resource.TOPIC, ("topic_data[].name", "topic_data[].topic_id")
+)
 
 
 def start(node: Node, call: Call) -> None:
@@ -94,10 +101,7 @@ API: Final = Api(
     handler=Hot(start, refuse),
     unavailable=ErrorCode.NOT_ENOUGH_REPLICAS,
     changes=True,
-    rights=(
-        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
-        Right(Operation.WRITE, Resource.TOPIC, ("topic_data[].name", "topic_data[].topic_id")),
-    ),
+    rights=(WRITE_ID, WRITE_TOPIC),
 )
 
 
@@ -119,6 +123,7 @@ class _Request:
 
     __slots__ = (
         "_answered",
+        "_asks",
         "_begun",
         "_call",
         "_instance",
@@ -135,7 +140,8 @@ class _Request:
         self._node = node
         self._call = call
         self._parsed = parsed
-        self._producer = producer_of(parsed.transactional_id, parsed.topics)
+        self._asks = guards.asker(node, call)
+        self._producer = self._producer_of(parsed)
         """Of the transactional batches, if there are any; or why nothing can be done."""
         self._instance: int | Refusal = NO_TRANSACTION
         """Which transaction they belong to, once the request has begun."""
@@ -152,12 +158,25 @@ class _Request:
         self.deadline = node.producing.time() + max(0, parsed.timeout_ms) / 1000
         """In the loop's time."""
 
+    def _producer_of(self, parsed: ProduceRequest) -> Producer | Refusal | None:
+        transactional_id = parsed.transactional_id
+        if (
+            self._asks is None
+            or transactional_id is None
+            or self._asks.permits(WRITE_ID, transactional_id)
+        ):
+            return producer_of(transactional_id, parsed.topics)
+        error = guards.refusal_for(Resource.TRANSACTIONAL_ID)
+        return Refusal(error.code, error.message)
+
     def needs_barrier(self) -> bool:
         """It names a topic, a partition or a transaction that a newer replica might know."""
         if isinstance(self._producer, Refusal) or self._begun:
             return False
         for topic in self._parsed.topics:
             found = _find(self._node, topic)
+            if self._is_refused(topic, found):
+                continue
             if found is None:
                 return True
             for partition, _ in topic[2]:
@@ -196,9 +215,10 @@ class _Request:
         index = 0
         for topic in self._parsed.topics:
             found = _find(self._node, topic)
+            of_topic = refusal or self._topic_refusal(topic, found)
             for partition, data in topic[2]:
-                if refusal is not None:
-                    self._refuse(index, found, partition, data, refusal)
+                if of_topic is not None:
+                    self._refuse(index, found, partition, data, of_topic)
                 elif found is None or not 0 <= partition < found.partition_count:
                     self._fail(index, partition, self._unknown(), None)
                 else:
@@ -281,6 +301,22 @@ class _Request:
         if self._node.log_client.incarnation() is None:
             return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION)
         return None
+
+    def _is_refused(self, topic: ProduceTopic, found: Topic | None) -> bool:
+        """It may not be written to, whether it is there or not."""
+        name = topic[0] if found is None else found.name
+        return (
+            self._asks is not None and name is not None and not self._asks.allows(WRITE_TOPIC, name)
+        )
+
+    def _topic_refusal(self, topic: ProduceTopic, found: Topic | None) -> Refusal | None:
+        """The same, told, and in words."""
+        if self._asks is None or not self._is_refused(topic, found):
+            return None
+        name = topic[0] if found is None else found.name
+        self._asks.refused(WRITE_TOPIC, name or "")
+        error = guards.refusal_for(Resource.TOPIC)
+        return Refusal(error.code, error.message)
 
     def _name_transaction(self, producer: Producer) -> int | Refusal:
         assert self._parsed.transactional_id is not None

@@ -13,6 +13,7 @@ entry), 42 (no transactional id), 44, 47, 48 (the group takes no part), 49, 82, 
 
 from typing import Final
 
+from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.shares import owner_of
@@ -80,16 +81,21 @@ def refusal(
     return _answer(call, request, [error.code] * count)
 
 
+RIGHTS: Final = (
+    Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
+    Right(Operation.READ, Resource.GROUP, ("group_id",)),
+    Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
+)
 API: Final = Api(
     key=apis.TXN_OFFSET_COMMIT,
-    handler=Cold(handle, refusal),
+    handler=Cold(
+        handle,
+        refusal,
+        guards.each_of(RIGHTS, "topics", "name", answers="topics", refusal=refusal),
+    ),
     unavailable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     changes=True,
-    rights=(
-        Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",)),
-        Right(Operation.READ, Resource.GROUP, ("group_id",)),
-        Right(Operation.READ, Resource.TOPIC, ("topics[].name",)),
-    ),
+    rights=RIGHTS,
 )
 
 

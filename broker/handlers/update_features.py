@@ -62,6 +62,7 @@ API: Final = Api(
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
     rights=(Right(Operation.ALTER, Resource.CLUSTER),),
+    is_audited=True,
 )
 
 

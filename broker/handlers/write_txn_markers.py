@@ -77,6 +77,7 @@ API: Final = Api(
             instead=Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
         ),
     ),
+    is_audited=True,
 )
 
 

@@ -3,18 +3,20 @@
 `describe` gives what JSON can carry (the admin endpoint `/log` sends it), `lines` what
 `frazil log tail` prints: the fields of a command as it is declared. A chunk's items are summed up
 per span: their number, bytes and records, and how many belong to transactions; of a field `body`
-the length is told; objects are told by their keys, members of enums by their names.
+and of what a user proves a password with the length is told; objects are told by their keys, members of enums by their names.
 """
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from coordinator.commands.entries import ChunkSpan, Command, Entry
 from protocol.types import Position, era_of, revision_of
 from storage.formats.spans import ObjectId
 from txn.transactions import NO_TRANSACTION
+
+_TOLD_BY_LENGTH: Final = {"body", "salt", "stored_key", "server_key"}
 
 
 def describe(position: Position, session: int, entry: Entry) -> dict[str, Any]:
@@ -51,8 +53,8 @@ def _command(command: Command) -> dict[str, Any]:
 def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {}
     for name, value in values.items():
-        if name == "body":
-            described["body_bytes"] = len(value)
+        if name in _TOLD_BY_LENGTH:
+            described[f"{name}_bytes"] = len(value)
         else:
             described[name] = _plain(value)
     return described

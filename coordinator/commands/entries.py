@@ -4,7 +4,8 @@ Commands, not facts: two agents may append commands that exclude each other, and
 position decides. So `Machine.apply` answers every command with an outcome, and a refusal
 (`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
 groups is in `group_commands`, what concerns transactions in `transaction_commands`, what jobs do in
-`job_commands`, what concerns tables in `table_commands`.
+`job_commands`, what concerns tables in `table_commands`, users in `credential_commands`, who may do
+what in `rights_commands`.
 
 Topics are named by id, never by name. The types of a command's fields are its layout in an entry
 (`layout`), with all their bounds.
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 from coordinator.commands.chunk_spans import spans_of
+from coordinator.commands.credential_commands import CredentialCommand
 from coordinator.commands.declaration import command, outcome
 from coordinator.commands.encoding import CONFIGS_MAX, U31
 from coordinator.commands.group_commands import (
@@ -32,6 +34,7 @@ from coordinator.commands.layout import (
     at_most,
     number,
 )
+from coordinator.commands.rights_commands import RightsCommand, RightsOutcome
 from coordinator.commands.table_commands import TableCommand, TableOutcome
 from coordinator.commands.transaction_commands import (
     ProducerInitialized,
@@ -177,6 +180,8 @@ Command = (
     | TransactionCommand
     | JobCommand
     | TableCommand
+    | CredentialCommand
+    | RightsCommand
 )
 
 
@@ -283,4 +288,5 @@ Outcome = (
     | TransactionEnded
     | JobOutcome
     | TableOutcome
+    | RightsOutcome
 )

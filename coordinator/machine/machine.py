@@ -9,11 +9,13 @@ Positions grow; an incarnation's entries are numbered without a hole. Entries of
 that is not live change nothing: their commands are all refused with STALE_BROKER_EPOCH.
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
-`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`.
+`transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
+`credentials`.
 """
 
 from typing import assert_never
 
+from coordinator.commands.credential_commands import CredentialCommand
 from coordinator.commands.digest import DIGEST_ZERO, roll
 from coordinator.commands.entries import (
     DONE,
@@ -38,6 +40,7 @@ from coordinator.commands.entries import (
     Unpin,
 )
 from coordinator.commands.group_commands import GroupCommand, SetTopicConfigs
+from coordinator.commands.rights_commands import RightsCommand
 from coordinator.commands.table_commands import (
     DeleteSubject,
     GrowTopic,
@@ -48,6 +51,8 @@ from coordinator.commands.table_commands import (
 from coordinator.commands.transaction_commands import TransactionCommand
 from coordinator.machine.job_applier import BoundingCommand, JobApplier
 from coordinator.machine.transaction_applier import TransactionApplier
+from coordinator.tables.acls import Acls
+from coordinator.tables.credentials import Credentials
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -97,6 +102,8 @@ class Machine:
         self.snapshots = Snapshots()
         self.exports = Exports()
         self.schemas = Schemas()
+        self.acls = Acls()
+        self.credentials = Credentials()
         self._job_applier = JobApplier(
             jobs=self.jobs,
             snapshots=self.snapshots,
@@ -181,15 +188,15 @@ class Machine:
             return self._transaction_applier.apply(command, writer=writer, moment=moment)
         if isinstance(command, BoundingCommand):
             return self._job_applier.apply(command, writer=writer, moment=moment)
+        if isinstance(command, RightsCommand | CredentialCommand):
+            return self._change_rights(position, command)
         match command:
             case Tick():
                 return DONE
             case AllocateProducerIds():
                 return self.producer_ids.allocate(command)
-            case ReportExport():
-                return self.exports.report(command, self.partitions, moment)
-            case RegisterSchema() | DeleteSubject() | SetSubjectRules():
-                return self.schemas.apply(command, position)
+            case ReportExport() | RegisterSchema() | DeleteSubject() | SetSubjectRules():
+                return self._change_tables(position, command)
             case (
                 CreateTopic() | DeleteTopic() | PurgePartitions() | SetTopicConfigs() | GrowTopic()
             ):
@@ -200,6 +207,23 @@ class Machine:
                 return self._close(writer, command)
             case _:
                 assert_never(command)
+
+    def _change_rights(
+        self, position: Position, command: RightsCommand | CredentialCommand
+    ) -> Outcome:
+        if isinstance(command, CredentialCommand):
+            return self.credentials.apply(command)
+        return self.acls.apply(command, position)
+
+    def _change_tables(
+        self,
+        position: Position,
+        command: ReportExport | RegisterSchema | DeleteSubject | SetSubjectRules,
+    ) -> Outcome:
+        if isinstance(command, ReportExport):
+            moment = Moment(position, self.time_ms)
+            return self.exports.report(command, self.partitions, moment)
+        return self.schemas.apply(command, position)
 
     # Incarnations and time.
 

@@ -1,8 +1,8 @@
 """Tables about tables in a snapshot: exports and schemas.
 
-A friend of both modules. They come last, and only when there is something in them, so that the
-snapshot of a cluster that has not used them is one that the release before reads, too. What follows
-from rows (who refers to what, sums) is made again.
+A friend of both modules. They come behind all that the first release had, and only when there is
+something in them or behind them, so that the snapshot of a cluster that has not used them is one that
+the release before reads, too. What follows from rows (who refers to what, sums) is made again.
 """
 
 from typing import Final
@@ -28,8 +28,11 @@ _SCHEMA: Final[Layout[SchemaRow]] = layout_of(SchemaRow)
 _NAMED_SUBJECT: Final = layout_of(tuple[str, SubjectRow])
 
 
-def dump_tables(out: BlockWriter, exports: Exports, schemas: Schemas) -> None:
-    if schemas.is_untouched and not len(exports):
+def dump_tables(
+    out: BlockWriter, exports: Exports, schemas: Schemas, *, more_follows: bool
+) -> None:
+    """`more_follows`: something comes behind them, so they cannot be left out."""
+    if schemas.is_untouched and not len(exports) and not more_follows:
         return
     write(out, exports.items(), len(exports), _TOPIC_EXPORT)
     write_fields(out, (schemas, _SCHEMAS))

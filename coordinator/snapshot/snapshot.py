@@ -6,7 +6,8 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`); whoever adds a field adds it there and raises `stream.VERSION`.
+`partitions`, `schemas`, `rights`, `credentials`); whoever adds a field adds it there and raises
+`stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
 Left out: where snapshots lie (`store`), and when one is made (the job).
@@ -17,6 +18,11 @@ from collections.abc import Generator, Sequence
 
 from coordinator.commands.encoding import CodecError, put_signed, read_signed
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.credentials import (
+    dump_credentials,
+    has_credentials,
+    restore_credentials,
+)
 from coordinator.snapshot.groups import dump_groups, restore_groups
 from coordinator.snapshot.partitions import (
     dump_objects,
@@ -25,6 +31,7 @@ from coordinator.snapshot.partitions import (
     restore_objects,
     restore_partitions,
 )
+from coordinator.snapshot.rights import dump_rights, has_rights, restore_rights
 from coordinator.snapshot.schemas import dump_tables, restore_tables
 from coordinator.snapshot.stream import (
     BlockReader,
@@ -85,7 +92,11 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    dump_tables(out, machine.exports, machine.schemas)
+    has_users = has_credentials(machine.credentials)
+    more_follows = has_users or has_rights(machine.acls)
+    dump_tables(out, machine.exports, machine.schemas, more_follows=more_follows)
+    dump_rights(out, machine.acls, more_follows=has_users)
+    dump_credentials(out, machine.credentials)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -145,6 +156,8 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     yield from restore_transactions(blocks, machine.transactions, partition)
     restore_jobs(blocks, machine.jobs, machine.snapshots)
     restore_tables(blocks, machine.exports, machine.schemas)
+    restore_rights(blocks, machine.acls)
+    restore_credentials(blocks, machine.credentials)
     blocks.end()
 
 

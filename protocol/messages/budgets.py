@@ -69,6 +69,7 @@ _OF_CHANGES: Final = (
     apis.CREATE_PARTITIONS,
     apis.ALTER_CONFIGS,
     apis.INCREMENTAL_ALTER_CONFIGS,
+    apis.CREATE_ACLS,
 )
 
 ELEMENTS_MAX: Final = {

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import cluster, groups, schemas, topics, transactions
+from protocol.messages import cluster, groups, rights, schemas, security, topics, transactions
 from protocol.messages.budgets import (
     AT_ONCE_BYTES_MAX,
     REQUEST_BYTES_MAX,
@@ -156,7 +156,7 @@ def shape_of(key: int, kind: str) -> type:
     if key in {apis.PRODUCE, apis.FETCH}:
         module = importlib.import_module("protocol.messages.hot")
     else:
-        modules = (topics, groups, transactions, cluster)
+        modules = (topics, groups, rights, security, transactions, cluster)
         module = next(module for module in modules if hasattr(module, name))
     shape: type = getattr(module, name)
     return shape

@@ -19,6 +19,13 @@ from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
 from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.credential_commands import (
+    KEY_BYTES,
+    CredentialCommand,
+    DeleteScramCredential,
+    ScramMechanism,
+    UpsertScramCredential,
+)
 from coordinator.commands.entries import (
     ChunkSpan,
     Close,
@@ -57,6 +64,7 @@ from coordinator.commands.job_commands import (
     ReplaceRows,
     SpillRows,
 )
+from coordinator.commands.rights_commands import AclBinding
 from coordinator.commands.table_commands import (
     DeleteSubject,
     ExpireHeldRecords,
@@ -81,6 +89,7 @@ from coordinator.snapshot.snapshot import dump
 from coordinator.tables.groups import shard_of
 from coordinator.tables.partition import Partition
 from coordinator.tables.transactions import TransactionRow
+from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Item, Page
@@ -94,12 +103,21 @@ GROUP_IDS = ("billing", "audit", "search", "simple")
 MEMBER_IDS = ("m1", "m2", "m3", "m4")
 TRANSACTIONAL_IDS = ("pay", "ship", "bill")
 SUBJECTS = ("events-value", "events-key", "common")
+USERS = ("alice", "bob", "carol")
+
+ACLS = tuple(
+    AclBinding(ResourceType.TOPIC, pattern, name, "User:a", "*", Operation.READ, permission)
+    for pattern in (PatternType.LITERAL, PatternType.PREFIXED)
+    for name in ("", "a", "ab")
+    for permission in (Permission.DENY, Permission.ALLOW)
+)
 
 ALL: Final[tuple[type, ...]] = get_args(Command)
 OF_TABLES: Final = {*get_args(TableCommand)}
 OF_JOBS: Final = {*get_args(JobCommand), ExpireHeldRecords}
 OF_GROUPS: Final = {*get_args(GroupCommand), CommitTransactionOffsets}
-WITHOUT_JOBS: Final = tuple(kind for kind in ALL if kind not in OF_TABLES | OF_JOBS)
+OF_USERS: Final = {*get_args(CredentialCommand)}
+WITHOUT_JOBS: Final = tuple(kind for kind in ALL if kind not in OF_TABLES | OF_JOBS | OF_USERS)
 """Rows stay where they were committed."""
 WEIGHTS: Final[Mapping[type, float]] = {
     Open: 3,
@@ -127,6 +145,8 @@ WEIGHTS: Final[Mapping[type, float]] = {
     SetSubjectRules: 3,
     GrowTopic: 2,
     ExpireHeldRecords: 3,
+    UpsertScramCredential: 0.5,
+    DeleteScramCredential: 0.2,
 }
 """How often a kind is drawn; the others 1."""
 
@@ -413,6 +433,13 @@ class History:
             version=rng.choice([0, 0, 0, rng.randrange(9)]),
         )
 
+    def credential(self) -> UpsertScramCredential:
+        rng = self.rng
+        mechanism = rng.choice([*ScramMechanism])
+        keys = [rng.randbytes(KEY_BYTES[mechanism]) for _ in range(2)]
+        iterations = rng.choice([4095, 4096, 8192])
+        return UpsertScramCredential(rng.choice(USERS), mechanism, iterations, b"salt", *keys)
+
 
 FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     Open: History.opening,
@@ -428,6 +455,7 @@ FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     DoomObjects: History.doomed,
     ForgetObjects: History.forgotten,
     RegisterSchema: History.schema,
+    UpsertScramCredential: History.credential,
 }
 
 
@@ -449,6 +477,9 @@ FIELDS: Final[Mapping[str, Callable[[History], Any]]] = {
     "Expiry.retention_ms": one_of(-1, 10),
     "GrowTopic.partition_count": one_of(2, 3, 4, 5, 6),
     "ReportExport.ends": lambda history: (ExportEnd(history.place[1], history.some_offset()),),
+    "bindings": lambda history: tuple(
+        history.rng.choice(ACLS) for _ in range(history.rng.randrange(3))
+    ),
     "challenged": lambda history: history.rng.random() < 0.9,
     "clock": lambda history: history.machine.position,
     "compatibility": one_of(None, "", "FULL", "NONE", "HALF"),
@@ -484,6 +515,7 @@ FIELDS: Final[Mapping[str, Callable[[History], Any]]] = {
     "subject": one_of("", *SUBJECTS),
     "successor": lambda history: history.rng.choice([INCARNATION_NONE, *history.opened]),
     "topic_id": lambda history: history.place[0],
+    "user": one_of(*USERS),
     "transactional_id": lambda history: history.transactional_id,
     "transactional_ids": one_of(TRANSACTIONAL_IDS),
 }

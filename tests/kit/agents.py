@@ -14,7 +14,7 @@ clock of the store and start from no snapshot: `tests.kit.sockets` has the whole
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from broker.edge.server import KafkaServer
 from broker.groups.group.live import GroupFactory
 from broker.groups.group_factory import GROUP_FACTORY
 from broker.handlers import SERVED
+from broker.sasl.rules import SaslRules
 from coordinator.commands.entries import CreateTopic, Listener
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log_client import AgentIdentity, LogClient
@@ -80,7 +81,7 @@ class Agent:
             entry_ms=world.now_ms,
             factory=world.factory,
         )
-        self.server = KafkaServer(self.node, SERVED)
+        self.server = KafkaServer(self.node, SERVED, sasl=world.sasl)
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(self.log_client.run())
@@ -173,6 +174,8 @@ class World:
         self.store.after["get"] = self.store.after["get_range"] = slow(READ_S)
         self.factory: GroupFactory = GROUP_FACTORY
         """How live groups are made."""
+        self.sasl: Mapping[str, SaslRules] = {}
+        """By listener, of those that have it."""
         self._agent = agent
         self._told: config.Settings | None = None
         self._tasks: asyncio.TaskGroup | None = None

@@ -9,7 +9,7 @@ halves. `frame`, `feed` and `put` are for tests that look at bytes and reads.
 import asyncio
 import struct
 from collections.abc import Awaitable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import override
 
@@ -99,7 +99,7 @@ class Client:
         self, server: KafkaServer, listener: str = "PLAINTEXT", *, address: str = "127.0.0.1"
     ) -> None:
         self.address = address
-        self.protocol: KafkaServerProtocol = server.factory(listener)()
+        self.protocol = cast("KafkaServerProtocol", server.factory(listener)())
         self.transport = ClientTransport(self)
         self.kernel = bytearray()
         self.was_lost = False

@@ -10,6 +10,7 @@ from tests.mutants import (
     harm,
     log,
     produce,
+    rights,
     tables,
     transactions,
 )
@@ -25,6 +26,7 @@ _SUBJECTS: Final = (
     bounding,
     tables,
     harm,
+    rights,
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(

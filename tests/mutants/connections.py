@@ -343,4 +343,26 @@ MUTANTS = (
         tests=("test_a_frame_whose_first_byte_had_arrived_is_none",),
         why="The second of two late EndTxn passes for the answer to the first one's challenge.",
     ),
+    Mutant(
+        name="what-had-arrived-answers-a-refusal",
+        promise="P17",
+        before="fresh = self._state is _TrustState.REFUSED and begun >= self._refused_at",
+        after="fresh = self._state is _TrustState.REFUSED",
+        tests=(
+            "test_what_had_arrived_when_the_refusal_was_written_is_stale_whenever_it_is_read",
+            "test_a_record_that_began_before_the_refusal_is_no_answer_to_it",
+        ),
+        why="On TLS half a record is in the library when the socket is dry, and passes for a reply.",
+    ),
+    Mutant(
+        name="a-record-is-as-young-as-its-end",
+        promise="P17",
+        before="numbering.begun = self._open_at if was_open else numbering.read",
+        after="numbering.begun = numbering.read",
+        tests=(
+            "test_a_record_of_which_the_beginning_had_arrived_is_not_in_reply",
+            "test_a_record_that_began_before_the_refusal_is_no_answer_to_it",
+        ),
+        why="A late EndTxn whose record was cut ends another transaction.",
+    ),
 )

@@ -65,6 +65,9 @@ _DEFAULTS: Final = {
 }
 """What Kafka's broker sends for "unknown" where its schema names no default."""
 
+_SECRETS: Final = {"salted_password", "auth_bytes"}
+"""Fields that are shown nowhere."""
+
 _HEAD: Final = '''\
 """{docstring}
 
@@ -117,6 +120,15 @@ _MODULES: Final = {
             apis.CONSUMER_GROUP_DESCRIBE,
         },
     ),
+    "security": (
+        "Requests and responses about who clients are: SASL, and users of SCRAM.",
+        {
+            apis.SASL_HANDSHAKE,
+            apis.SASL_AUTHENTICATE,
+            apis.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            apis.ALTER_USER_SCRAM_CREDENTIALS,
+        },
+    ),
     "transactions": (
         "Requests and responses about transactions and producers.",
         {
@@ -130,6 +142,10 @@ _MODULES: Final = {
             apis.DESCRIBE_TRANSACTIONS,
             apis.LIST_TRANSACTIONS,
         },
+    ),
+    "rights": (
+        "Requests and responses about ACLs.",
+        {apis.DESCRIBE_ACLS, apis.CREATE_ACLS, apis.DELETE_ACLS},
     ),
 }
 """What a module says of itself, and its APIs; all others are in `cluster`."""
@@ -236,6 +252,8 @@ def _line(message: str, struct: _Struct, name: str) -> _Line:
         elif newest.kafka_type == "datetime_i64":
             empty = "-1"
     default = _DEFAULTS.get(f"{struct.name}.{name}") or _default(newest, empty)
+    if name in _SECRETS:
+        default = f"field(default={default}, repr=False)"
     return _Line(f"{name}: {of_type} = {default}", _comment(struct, list(seen)))
 
 

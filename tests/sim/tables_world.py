@@ -15,7 +15,8 @@ from typing import Any
 from typing_extensions import override
 
 from broker.agent import AgentError
-from broker.config.settings import Address, Settings
+from broker.config.addresses import Address
+from broker.config.settings import Settings
 from broker.node import Node
 from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import Open

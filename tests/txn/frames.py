@@ -10,7 +10,8 @@ test, `txn.transactions`). What may happen next, in any order:
 
     client   sends what is next; gives up a connection it waits on and sends again on a new one,
              or (`resends`) once on the same
-    network  the next frame of a connection arrives in the kernel's buffer of its agent, at last
+    network  the next frame of a connection arrives in the kernel's buffer of its agent, at last;
+             on TLS its record begins to arrive there, and later is whole
     agent    begins with the next frame of a connection when the one before is answered (P10), notes
              the position it has applied; then, behind a barrier, answers 51 or appends
     log      an append is applied; or first its agent answers "try again", and it is applied later
@@ -51,6 +52,8 @@ class Frame(NamedTuple):
     epoch: int = EPOCH
     challenges: frozenset[int] | None = None
     """Instances for which a 51 had been written when it arrived; None: it has not arrived."""
+    whole: frozenset[int] | None = None
+    """The same when all of it had arrived: on TLS that is later than when its record began to."""
 
 
 class Doing(NamedTuple):
@@ -118,6 +121,10 @@ class Rules:
     left_behind: int = 1
     counts: Callable[[int, frozenset[int]], bool] = lambda instance, written: instance in written
     """A token is for one instance."""
+    records: bool = False
+    """The connections are of TLS: a frame can be read when its record has arrived whole."""
+    whole_counts: bool = False
+    """Planted error: frames count whose record was whole after the challenge was written."""
     in_buffer_counts: bool = False
     """Planted error: frames that had arrived when the challenge was written count."""
 
@@ -264,11 +271,15 @@ def _link_steps(
 ) -> Iterator[tuple[str, World | Ended]]:
     waiting = next((i for i, frame in enumerate(link.frames) if frame.challenges is None), None)
     if waiting is not None:
-        arrived = link.frames[waiting]._replace(challenges=link.challenges)
-        frames = (*link.frames[:waiting], arrived, *link.frames[waiting + 1 :])
-        yield f"a frame arrives on {at}", _linked(world, at, link._replace(frames=frames))
+        whole = None if rules.records else link.challenges
+        arrived = link.frames[waiting]._replace(challenges=link.challenges, whole=whole)
+        yield f"a frame arrives on {at}", _replaced(world, at, waiting, arrived)
+    partial = next((i for i, frame in enumerate(link.frames) if frame.whole is None), None)
+    if partial is not None and link.frames[partial].challenges is not None:
+        whole_one = link.frames[partial]._replace(whole=link.challenges)
+        yield f"a record is whole on {at}", _replaced(world, at, partial, whole_one)
     if link.doing is None:
-        if link.frames and link.frames[0].challenges is not None:
+        if link.frames and link.frames[0].whole is not None:
             yield f"frame read on {at}", _read(world, at, link)
     elif link.doing.proposal is None:
         yield f"{_name(link.doing)} judged", _judged(world, at, link, link.doing, rules)
@@ -288,6 +299,12 @@ def _link_steps(
             )
 
 
+def _replaced(world: World, at: int, index: int, frame: Frame) -> World:
+    link = world.links[at]
+    frames = (*link.frames[:index], frame, *link.frames[index + 1 :])
+    return _linked(world, at, link._replace(frames=frames))
+
+
 def _read(world: World, at: int, link: Link) -> World:
     """The position is noted; an add names at once the instance that it joins or starts."""
     frame = link.frames[0]
@@ -300,7 +317,9 @@ def _read(world: World, at: int, link: Link) -> World:
 def _judged(world: World, at: int, link: Link, doing: Doing, rules: Rules) -> World:
     """Behind a barrier: the agent sends away what cannot be, and appends the rest."""
     txn_metadata = world.txn_metadata
-    written = link.challenges if rules.in_buffer_counts else doing.frame.challenges
+    written = doing.frame.whole if rules.whole_counts else doing.frame.challenges
+    if rules.in_buffer_counts:
+        written = link.challenges
     proof = Proof(
         instance=txn_metadata.instance,
         connection=_connection(at),

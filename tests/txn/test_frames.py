@@ -208,6 +208,39 @@ def test_frames_that_had_arrived_when_the_challenge_was_written_must_not_count()
     assert _caught(rules)
 
 
+ON_TLS = {
+    "two commits over three connections": Rules((COMMIT, COMMIT), left_behind=0, records=True),
+    "two commits, an append left behind": Rules((COMMIT, COMMIT), connections=2, records=True),
+    "a pipelined abort, then a commit": Rules((PIPELINED, COMMIT), connections=2, records=True),
+}
+
+
+@pytest.mark.parametrize("rules", ON_TLS.values(), ids=ON_TLS)
+def test_on_tls_no_frame_ends_a_transaction_that_it_did_not_mean(rules):
+    """Records are cut anywhere: a frame may have begun to arrive long before it can be read."""
+    explored = explore(rules)
+    assert not explored.wrong
+    assert any(world.client.transaction == len(rules.plan) for world in explored.worlds)
+    partial = [
+        frame
+        for world in explored.worlds
+        for link in world.links
+        for frame in link.frames
+        if frame.challenges is not None and frame.whole is None
+    ]
+    assert partial
+
+
+def test_on_tls_only_what_is_documented_remains():
+    wrong = explore(replace(RESENT, records=True)).wrong
+    assert wrong
+    assert all(ended.documented for ended in wrong)
+
+
+def test_a_record_that_began_to_arrive_before_the_challenge_was_written_must_not_count():
+    assert _caught(replace(RESENT, records=True, whole_counts=True))
+
+
 def test_an_add_left_behind_does_not_open_a_transaction_after_its_own_was_ended():
     late = [
         (world, doing)

@@ -94,6 +94,9 @@ class ConsumerGroup:
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics
     ) -> Effects:
         member = self.image.members.get(request.member_id)
+        has_regex = request.subscribed_topic_regex or (member and member.subscription.regex)
+        if caller.topics_seen is not None and has_regex:
+            self.subscribed.show(caller.topics_seen)
         if member is not None and self._says_nothing_new(member, caller, request, topics):
             self._restart_session(member, caller.now_ms)
             response = accepted(member, self.settings.consumer_heartbeat_interval_ms, None)

@@ -4,6 +4,8 @@ A subscription is names, most of which may not exist, and perhaps a pattern (KIP
 it means changes with the topics that there are, so it is looked at anew whenever
 `Topics.version` has grown (Kafka: every ten minutes, or when a new image of the metadata comes).
 
+Where there is an authorizer, an expression matches only topics that the client may DESCRIBE.
+
 A topic that was deleted and created again under its name is another topic. The *fingerprint* is of
 ids and numbers of partitions, so it shows that; whoever computed a target from the same
 fingerprint computed it from the same topics.
@@ -15,6 +17,7 @@ from typing import Final, NamedTuple
 
 from broker.groups.consumer.members import Subscription
 from broker.groups.consumer.subscriptions import FIELD, resolve
+from broker.groups.group.effects import TopicsSeen
 from broker.patterns import MATCHES
 from coordinator.tables.topics import Topic, Topics
 from protocol.errors import ErrorCode, KafkaError
@@ -42,7 +45,7 @@ class SubscriptionMetadata(NamedTuple):
 class SubscribedTopics:
     """Resolves subscriptions; caches the matches of regular expressions at the newest version of the topics."""
 
-    __slots__ = ("_matches", "_matches_version", "_names", "_seen_ms", "_version")
+    __slots__ = ("_matches", "_matches_version", "_names", "_seen", "_seen_ms", "_version")
 
     def __init__(self) -> None:
         self._version: int | None = None
@@ -51,6 +54,14 @@ class SubscribedTopics:
         self._names: frozenset[str] = frozenset()
         self._matches: dict[str, frozenset[str]] = {}
         self._matches_version: int | None = None
+        self._seen: TopicsSeen | None = None
+
+    def show(self, seen: TopicsSeen) -> None:
+        """Resolve expressions by what this client may see. When rights have changed it is due at
+        once; until they change again it is the one who came first that counts, as in Kafka."""
+        if self._seen is None or self._seen.version != seen.version:
+            self._seen = seen
+            self._matches_version = self._version = None
 
     def is_due(self, topics: Topics, now_ms: int) -> bool:
         """Whether there are other topics than those seen, and that was long enough ago."""
@@ -93,7 +104,9 @@ class SubscribedTopics:
 
     def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
         if topics.version != self._matches_version or len(self._matches) > PATTERNS_MAX:
-            self._names = frozenset([topic.name for topic in topics])
+            seen = self._seen
+            names = [topic.name for topic in topics]
+            self._names = frozenset(names if seen is None else filter(seen.sees, names))
             self._matches = {}
             self._matches_version = topics.version
         if regex not in self._matches:

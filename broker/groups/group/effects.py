@@ -11,9 +11,19 @@ for a Write that follows. Whoever was parked with the old one has been answered 
 token is the new one's.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from coordinator.commands.group_commands import ChangeGroup, DeleteGroup
+
+
+class TopicsSeen(NamedTuple):
+    """Which topics a client may see, where there is an authorizer."""
+
+    version: int
+    """Another one: it may be others by now."""
+    sees: Callable[[str], bool]
+    """By name."""
 
 
 class Caller(NamedTuple):
@@ -29,6 +39,8 @@ class Caller(NamedTuple):
     """The group clock: boot time without the stalls of this agent."""
     fresh_id: str
     """A random UUID, for a member id if one is needed."""
+    topics_seen: TopicsSeen | None = None
+    """None: all."""
 
 
 class Answer(NamedTuple):

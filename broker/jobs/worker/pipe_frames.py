@@ -294,6 +294,8 @@ _NOT_TOLD: Final = frozenset(
     | {"log_key"}
 )
 """A worker listens nowhere, and has the log from its agent."""
+_NOT_TOLD_OF_KAFKA: Final = ("listener", "advertised.listeners", "ssl.", "sasl.")
+"""Beginnings of names, some of secrets."""
 
 
 def settings_to_json(settings: Settings) -> dict[str, Any]:
@@ -304,7 +306,12 @@ def settings_to_json(settings: Settings) -> dict[str, Any]:
         if field.name not in _NOT_TOLD and field.name != "kafka"
     }
     kafka = {field.name: getattr(settings.kafka, field.name) for field in _KAFKA_FIELDS}
-    return fields | {"kafka": kafka | {"given": dict(settings.kafka.given)}}
+    given = {
+        name: text
+        for name, text in settings.kafka.given.items()
+        if not name.startswith(_NOT_TOLD_OF_KAFKA)
+    }
+    return fields | {"kafka": kafka | {"given": given}}
 
 
 def settings_of_json(fields: Mapping[str, Any]) -> Settings:

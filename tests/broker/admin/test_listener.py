@@ -268,6 +268,7 @@ async def test_every_metric_of_the_table_is_on_the_page() -> None:
         series = {line.split("{")[0].split(" ")[0] for line in page.splitlines()}
         # No value before the first close or refusal, group, and topic that waits.
         labelled = {
+            "frazil_authentications_total",
             "frazil_connections_closed_total",
             "frazil_connections_refused_total",
             "frazil_groups",

@@ -20,8 +20,8 @@ def stalled() -> tuple[StallWatch, Trust]:
     return watch, trust
 
 
-def read(trust, watch, *, drained=True, continued=False, frames=1) -> int:
-    return trust.read(watch, drained=drained, continued=continued, frames=frames)
+def read(trust, watch, *, begun=0, drained=True, continued=False, frames=1) -> int:
+    return trust.read(watch, begun=begun, drained=drained, continued=continued, frames=frames)
 
 
 def test_a_gap_longer_than_the_bound_is_a_stall():
@@ -41,7 +41,7 @@ def test_after_a_stall_every_frame_is_stale_until_a_refusal_was_written():
     watch, trust = stalled()
     assert read(trust, watch, frames=2) == 2
     assert read(trust, watch) == 1
-    trust.refusal_written()
+    trust.refusal_written(0)
     assert read(trust, watch) == 0
     assert trust.trusted
 
@@ -49,18 +49,18 @@ def test_after_a_stall_every_frame_is_stale_until_a_refusal_was_written():
 def test_a_refusal_written_before_the_socket_was_dry_proves_nothing():
     watch, trust = stalled()
     assert read(trust, watch, drained=False) == 1
-    trust.refusal_written()
+    trust.refusal_written(0)
     assert read(trust, watch, drained=False) == 1
-    trust.refusal_written()
+    trust.refusal_written(0)
     assert read(trust, watch) == 1
-    trust.refusal_written()
+    trust.refusal_written(0)
     assert read(trust, watch) == 0
 
 
 def test_a_frame_begun_before_the_refusal_is_stale_and_the_next_one_is_not():
     watch, trust = stalled()
     assert read(trust, watch, frames=1) == 1  # And the beginning of another.
-    trust.refusal_written()
+    trust.refusal_written(0)
     assert read(trust, watch, continued=True, frames=2) == 1
     assert trust.trusted
 
@@ -68,17 +68,37 @@ def test_a_frame_begun_before_the_refusal_is_stale_and_the_next_one_is_not():
 def test_a_frame_begun_after_the_refusal_in_several_reads_is_fresh():
     watch, trust = stalled()
     read(trust, watch)
-    trust.refusal_written()
+    trust.refusal_written(0)
     assert read(trust, watch, frames=0) == 0
     assert read(trust, watch, continued=True, frames=0) == 0
     assert read(trust, watch, continued=True, frames=1) == 0
     assert trust.trusted
 
 
+def test_what_had_arrived_when_the_refusal_was_written_is_stale_whenever_it_is_read():
+    """Also a record of TLS of which only the beginning had."""
+    watch, trust = stalled()
+    read(trust, watch, begun=0)
+    trust.refusal_written(arrived=100)
+    assert read(trust, watch, begun=99, frames=3) == 3
+    assert read(trust, watch, begun=100) == 0
+    assert trust.trusted
+
+
+def test_a_frame_that_goes_on_from_what_had_arrived_then_is_stale():
+    watch, trust = stalled()
+    read(trust, watch, begun=0)
+    trust.refusal_written(arrived=100)
+    assert read(trust, watch, begun=80, frames=0) == 0
+    assert read(trust, watch, begun=100, continued=True, frames=1) == 1
+    assert not trust.trusted
+    assert read(trust, watch, begun=120) == 0
+
+
 def test_another_stall_begins_anew():
     watch, trust = stalled()
     read(trust, watch)
-    trust.refusal_written()
+    trust.refusal_written(0)
     watch.observe(10_000)
     assert read(trust, watch) == 1
 
@@ -195,6 +215,8 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
         apis.END_TXN,
         apis.WRITE_TXN_MARKERS,
         apis.TXN_OFFSET_COMMIT,
+        apis.CREATE_ACLS,
+        apis.DELETE_ACLS,
         apis.ALTER_CONFIGS,
         apis.CREATE_PARTITIONS,
         apis.DELETE_GROUPS,

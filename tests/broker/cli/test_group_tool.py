@@ -322,7 +322,7 @@ async def test_an_address_where_nobody_listens_is_told_at_once() -> None:
     ("said", "sentence"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: an answer of"),
-        (b"", "closed the connection instead of answering (is it a Kafka listener without TLS?)"),
+        (b"", "closed the connection instead of answering (is it a Kafka listener without TLS?"),
         (b"\0\0\0\x0a\0\0\0\x09\0\0\0\0\0\0", "does not speak Kafka's protocol: an answer to"),
     ],
     ids=["http", "hangs up", "other correlation id"],

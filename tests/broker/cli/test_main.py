@@ -1,6 +1,7 @@
 """The command line: bad input to every command is one clear sentence and an exit code."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli import main
+from tests.kit.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
 
@@ -72,6 +74,9 @@ def run(*arguments: str) -> int:
         (["txn", "abort", "--topic", "t", "--producer-id", "7"], "which one? an ID, or"),
         (["txn", "abort", "x", "--topic", "t"], "either an ID, or a partition"),
         (["txn", "find-hanging", "--max-transaction-timeout", "-1"], "-1 is too small"),
+        (["acl"], "list, add or remove"),
+        (["acl", "add", "--topic", "t"], "whose?"),
+        (["acl", "add", "--operation", "Fly"], '"Fly" is not an operation'),
         (["feature"], "describe, upgrade or downgrade"),
         (["feature", "describe", "--bootstrap", "localhost:1"], "is one running?"),
         (["feature", "upgrade"], "required: --feature"),
@@ -170,3 +175,43 @@ def test_doctor_says_what_is_wrong_and_what_to_do(
     bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BAD")]
     assert code == main.FAILED
     assert {line.split()[1] for line in bad} == {"store", "log", "ports"}
+
+
+def doctor(capsys: pytest.CaptureFixture[str], folder: Path, text: str) -> tuple[int, list[str]]:
+    """Code and lines, with a server.properties of this text."""
+    file = folder / "server.properties"
+    file.write_text(text)
+    places = [f"store=file://{folder}/objects", f"log=sqlite://{folder}/log.db", "http=off"]
+    words = [word for place in places for word in ("--set", place)]
+    code = run("doctor", "--config", str(file), *words)
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_doctor_looks_at_the_certificates_of_a_brokers_properties(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent.pem").write_text(Authority().sign("agent").pem)
+    code, lines = doctor(
+        capsys,
+        tmp_path,
+        "listeners=SSL://127.0.0.1:0\nssl.keystore.type=PEM\nzookeeper.connect=h:2181\n"
+        f"ssl.keystore.location={tmp_path}/agent.pem\n",
+    )
+    assert code == 0, lines
+    (told,) = [line for line in lines if line.split()[1] == "tls"]
+    assert re.search(r"listener SSL: CN=agent, for (29\.9|30\.0) days", told), told
+    assert any("zookeeper.connect" in line for line in lines)
+
+
+def test_doctor_says_why_a_certificate_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(20))
+    code, lines = doctor(
+        capsys,
+        tmp_path,
+        f"listeners=SSL://127.0.0.1:0\nssl.keystore.location={tmp_path}/agent.jks\n",
+    )
+    assert code == main.FAILED
+    (bad,) = [line for line in lines if line.startswith("BAD")]
+    assert "keytool -importkeystore" in bad

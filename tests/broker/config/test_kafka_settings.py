@@ -5,12 +5,15 @@ from dataclasses import fields
 import pytest
 
 from broker.config.config_row import Stance, value_of
-from broker.config.kafka_settings import TABLE, KafkaSettings, parse
+from broker.config.kafka_settings import TABLE, KafkaSettings, is_known, parse
+from broker.config.listener_table import LISTENER_TABLE
 
 
 def test_a_served_setting_is_the_field_of_its_name() -> None:
     served = {row.name.replace(".", "_") for row in TABLE.values() if row.stance is Stance.SERVED}
-    assert {item.name for item in fields(KafkaSettings)} == {*served, "given"}
+    of_listeners = {name.replace(".", "_") for name in LISTENER_TABLE}
+    assert {item.name for item in fields(KafkaSettings)} == {*(served - of_listeners), "given"}
+    assert of_listeners <= served
 
 
 def test_every_default_of_the_table_is_of_its_type() -> None:
@@ -47,9 +50,28 @@ def test_value_of_another_type_is_a_mistake_also_when_it_would_have_no_effect() 
 
 
 def test_names_made_by_prefix_are_known() -> None:
+    assert is_known("listener.name.internal.ssl.keystore.location")
+    assert is_known("rsm.config.bucket")
+    assert not is_known("listener.name.")
     parsed = parse({"listener.name.internal.ssl.keystore.location": "/k"})
-    assert parsed.mistakes == []
-    assert len(parsed.warnings) == 1
+    assert (parsed.mistakes, parsed.warnings) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("listener.name.internal.max.connections", "not yet"),
+        ("listener.name.internal.of.somebody", "means nothing here"),
+    ],
+)
+def test_what_a_single_listener_does_not_have_is_a_warning(name: str, reason: str) -> None:
+    (warning,) = parse({name: "5"}).warnings
+    assert reason in warning
+
+
+def test_a_secret_is_not_repeated_in_what_is_said_of_it() -> None:
+    parsed = parse({"ssl.keystore.password": "hush", "listener.name.a.ssl.key.password": "hush"})
+    assert "hush" not in repr(parsed)
 
 
 def test_text_is_what_was_given_else_the_default() -> None:

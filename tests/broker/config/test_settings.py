@@ -5,12 +5,11 @@ from dataclasses import fields
 import pytest
 
 from broker.config import reference
+from broker.config.addresses import Address, NamedAddress
 from broker.config.kafka_settings import TABLE as KAFKA_TABLE
 from broker.config.settings import (
     BY_NAME,
     TABLE,
-    Address,
-    NamedAddress,
     Settings,
     SettingsError,
     advertised,

@@ -45,6 +45,7 @@ class Stage:
             settings=settings(**changes),
             producing=Gate(),
             slices=Slices(),
+            rights=None,
             rest=lambda: None,
             stats=EdgeStats(),
             log_client=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),

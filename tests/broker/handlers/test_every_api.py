@@ -127,13 +127,18 @@ AT_COORDINATOR = {
     apis.CONSUMER_GROUP_HEARTBEAT,
 }
 """Without a session an agent coordinates no group."""
+OF_ACLS = {apis.CREATE_ACLS, apis.DELETE_ACLS}
+"""Without an authorizer there are none; with one: tests.broker.handlers.test_acls."""
 ANSWERED_ANYHOW = {
     apis.FETCH,
     apis.METADATA,
     apis.FIND_COORDINATOR,
     apis.HEARTBEAT,
+    apis.SASL_HANDSHAKE,
     apis.API_VERSIONS,
+    apis.SASL_AUTHENTICATE,
     apis.LIST_CONFIG_RESOURCES,
+    apis.DESCRIBE_ACLS,
 }
 """They have answers, or errors, of their own where there is no log."""
 WHAT_NEEDS_THE_LOG = pytest.mark.parametrize(
@@ -208,6 +213,8 @@ async def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(a
         expected = api.unavailable
         if api.key in AT_COORDINATOR:
             expected = ErrorCode.NOT_COORDINATOR
+        elif api.key in OF_ACLS:
+            expected = ErrorCode.SECURITY_DISABLED
         elif api.key == apis.PRODUCE:
             expected = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif api.key == apis.WRITE_TXN_MARKERS and lose is lapse:

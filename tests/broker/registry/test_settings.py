@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from broker.cli import dev
-from broker.config.settings import Address, Settings, SettingsError, load
+from broker.config.addresses import Address
+from broker.config.settings import Settings, SettingsError, load
 
 
 def settings_of(*flags: str) -> Settings:

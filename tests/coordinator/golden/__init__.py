@@ -34,7 +34,15 @@ OUTCOME_DIGESTS = FOLDER / "outcomes.txt"
 LOG = FOLDER / "everything.log.xz"
 SNAPSHOT = FOLDER / "everything.snapshot"
 
-KEPT_TOGETHER = {"plain": 10, "groups": 13, "transactions": 14, "jobs": 17, "tables": 9}
+KEPT_TOGETHER = {
+    "plain": 10,
+    "groups": 13,
+    "transactions": 14,
+    "jobs": 17,
+    "tables": 9,
+    "credentials": 3,
+    "rights": 3,
+}
 """How many samples of a family its entry has; later ones have only entries of their own."""
 
 

@@ -7,6 +7,11 @@ family.
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from coordinator.commands.credential_commands import (
+    DeleteScramCredential,
+    ScramMechanism,
+    UpsertScramCredential,
+)
 from coordinator.commands.entries import (
     AllocateProducerIds,
     ChunkCommitted,
@@ -76,6 +81,13 @@ from coordinator.commands.job_commands import (
     TrimLogs,
     Trimmed,
 )
+from coordinator.commands.rights_commands import (
+    AclBinding,
+    AclsDeleted,
+    ConfirmRights,
+    CreateAcls,
+    DeleteAcls,
+)
 from coordinator.commands.table_commands import (
     DeleteSubject,
     ExpireHeldRecords,
@@ -105,6 +117,7 @@ from coordinator.commands.transaction_commands import (
     SetFeatureLevel,
     TransactionEnded,
 )
+from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.errors import ErrorCode
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId, position
 from storage.formats.spans import Item, ObjectId, ObjectKind
@@ -349,12 +362,57 @@ TABLE_COMMANDS: tuple[Command, ...] = (
     ),
 )
 
+CREDENTIAL_COMMANDS: tuple[Command, ...] = (
+    UpsertScramCredential(
+        "alice",
+        ScramMechanism.SCRAM_SHA_256,
+        4096,
+        b"salt",
+        bytes(range(32)),
+        bytes(range(100, 132)),
+    ),
+    UpsertScramCredential(
+        "User ß",
+        ScramMechanism.SCRAM_SHA_512,
+        16384,
+        bytes(200),
+        bytes(range(64)),
+        bytes(range(100, 164)),
+    ),
+    DeleteScramCredential("alice", ScramMechanism.SCRAM_SHA_512),
+)
+ACL = AclBinding(
+    ResourceType.TOPIC,
+    PatternType.PREFIXED,
+    "orders",
+    "User:alice",
+    "*",
+    Operation.READ,
+    Permission.ALLOW,
+)
+OTHER_ACL = AclBinding(
+    ResourceType.CLUSTER,
+    PatternType.LITERAL,
+    "kafka-cluster",
+    "User:CN=ß,O=c",
+    "10.0.0.7",
+    Operation.TWO_PHASE_COMMIT,
+    Permission.DENY,
+)
+RIGHTS_COMMANDS: tuple[Command, ...] = (
+    CreateAcls((ACL, OTHER_ACL)),
+    DeleteAcls((OTHER_ACL,)),
+    ConfirmRights(position(1, 700)),
+)
+
 FAMILIES: Mapping[str, Sequence[Command]] = {
     "plain": PLAIN_COMMANDS,
     "groups": GROUP_COMMANDS,
     "transactions": TRANSACTION_COMMANDS,
     "jobs": JOB_COMMANDS,
     "tables": TABLE_COMMANDS,
+    "credentials": CREDENTIAL_COMMANDS,
+    "rights": RIGHTS_COMMANDS,
 }
 COMMANDS = (*chain.from_iterable(FAMILIES.values()), *MORE_COMMANDS)
 
@@ -431,4 +489,8 @@ OUTCOMES: list[tuple[Outcome, ...]] = [
     (SubjectDeleted((1,)),),
     (SubjectDeleted((1, 2)),),
     (SubjectDeleted((1,)), SubjectDeleted((2,))),
+    (AclsDeleted(()),),
+    (AclsDeleted((True,)),),
+    (AclsDeleted((False,)),),
+    (AclsDeleted((True, False)),),
 ]

@@ -22,6 +22,11 @@ from tests.coordinator.machine.story import begun
 from tests.coordinator.snapshot.compare import PLAIN, differences, fields_of
 
 DERIVED = {
+    "Acls._literal": "ACLs by name and principal",
+    "Acls._prefix_lengths": "counted as ACLs are read",
+    "Acls._prefixed": "ACLs by prefix and principal",
+    "Acls._size": "summed up as ACLs are read",
+    "Credentials._count": "counted as users are read",
     "Groups._count": "groups are counted as they are read",
     "Objects._slots": "writers by what they are",
     "PendingOffsets._count": "counted as they are read",
@@ -78,7 +83,11 @@ KEYS = {
 }
 """Fields under which rows are found: changed alone they contradict the maps."""
 
-ORDERED_SETS = {"PendingOffsets._producers[][]", "TransactionRow.group_ids[]"}
+ORDERED_SETS = {
+    "Acls._rows[]",
+    "PendingOffsets._producers[][]",
+    "TransactionRow.group_ids[]",
+}
 """Values of maps that are only keys."""
 
 Setter = Callable[[Any], None]

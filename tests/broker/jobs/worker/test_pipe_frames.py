@@ -189,3 +189,18 @@ def test_settings_arrive_without_listeners_and_without_the_logs_secrets() -> Non
     assert told.kafka == settings.kafka
     unknown = {"listen": (), "http": None, "log_url": "", "log_user": None, "log_password": None}
     assert told == dataclasses.replace(settings, **unknown)
+
+
+def test_a_worker_is_not_told_the_secrets_of_listeners() -> None:
+    given = (
+        "listeners=SSL://127.0.0.1:0",
+        "ssl.keystore.location=/k.p12",
+        "ssl.keystore.password=hidden",
+        "listener.name.ssl.ssl.key.password=hidden",
+        "num.partitions=7",
+    )
+    flags = ("store=file:///s", "log=sqlite:///l", *given)
+    settings = load(defaults={}, toml=None, environ={}, flags=flags).settings
+    told = pipe_frames.settings_to_json(settings)
+    assert told["kafka"]["given"] == {"num.partitions": "7"}
+    assert "hidden" not in str(told)

@@ -1,0 +1,124 @@
+"""The client's side of PLAIN and SCRAM, for Frazil's own tools. Pure.
+
+A login comes from a file as Kafka's tools take it (`--command-config`): `sasl.mechanism`, and user and
+password in `sasl.jaas.config`.
+"""
+
+import binascii
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from broker.sasl import jaas
+from broker.sasl.plain import PLAIN
+from broker.sasl.scram import BY_NAME, HASHES, credential_of, escaped, proof_of, salted_password
+
+PROTOCOL: Final = "security.protocol"
+MECHANISM: Final = "sasl.mechanism"
+PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+
+_SERVER_FIRST: Final = re.compile(
+    r"r=(?P<nonce>[^,]+),s=(?P<salt>[^,]+),i=(?P<iterations>[0-9]{1,7})"
+)
+
+
+class LoginError(Exception):
+    """The cluster does not prove that it knows the user, or says nothing that can be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who a tool is, and how it shows it."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+
+def login_of(properties: Mapping[str, str]) -> Login | None:
+    """The login that a file of a client's settings has; None: none is needed.
+
+    Raises ValueError with a sentence that repeats no secret.
+    """
+    protocol = properties.get(PROTOCOL, "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"{PROTOCOL} is none of {', '.join(PROTOCOLS)}")
+    if protocol == "PLAINTEXT":
+        return None
+    mechanism = properties.get(MECHANISM, "")
+    if mechanism not in (PLAIN, *BY_NAME):
+        raise ValueError(f"{MECHANISM} is none of {', '.join((PLAIN, *BY_NAME))}")
+    try:
+        options = jaas.parse(properties.get("sasl.jaas.config", "")).options
+    except ValueError as error:
+        raise ValueError(f"sasl.jaas.config: {error}") from error
+    if not options.get("username") or not options.get("password"):
+        raise ValueError("sasl.jaas.config has no username and password")
+    return Login(mechanism, options["username"], options["password"])
+
+
+class ClientExchange(Protocol):
+    """One attempt to log in."""
+
+    def begin(self) -> bytes:
+        """The first message."""
+        ...
+
+    def respond(self, answer: bytes) -> bytes | None:
+        """The message after this answer; None: all is done. Raises LoginError."""
+        ...
+
+
+def exchange_of(login: Login, *, nonce: str) -> ClientExchange:
+    """`nonce`: of printable characters without a comma; nobody can foresee it."""
+    return _PlainClient(login) if login.mechanism == PLAIN else _ScramClient(login, nonce)
+
+
+class _PlainClient:
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    def begin(self) -> bytes:
+        return f"\0{self._login.user}\0{self._login.password}".encode()
+
+    def respond(self, answer: bytes) -> bytes | None:
+        return None
+
+
+class _ScramClient:
+    """RFC 5802, section 3."""
+
+    def __init__(self, login: Login, nonce: str) -> None:
+        self._login = login
+        self._nonce = nonce
+        self._bare = f"n={escaped(login.user)},r={nonce}"
+        self._expected = b""
+        """The server's last message."""
+
+    def begin(self) -> bytes:
+        return f"n,,{self._bare}".encode()
+
+    def respond(self, answer: bytes) -> bytes | None:
+        if self._expected:
+            if not hmac.compare_digest(answer, self._expected):
+                raise LoginError("the cluster does not know the user whose password it took")
+            return None
+        found = _SERVER_FIRST.fullmatch(answer.decode("utf-8", "replace"))
+        if found is None or not found["nonce"].startswith(self._nonce):
+            raise LoginError("the cluster says nothing that SCRAM has")
+        kind = BY_NAME[self._login.mechanism]
+        try:
+            salt, iterations = b64decode(found["salt"]), int(found["iterations"])
+        except binascii.Error:
+            raise LoginError("the cluster's salt is not base64") from None
+        salted = salted_password(kind, self._login.password, salt=salt, iterations=iterations)
+        key = credential_of(self._login.user, kind, salted, salt=salt, iterations=iterations)
+        without_proof = f"c=biws,r={found['nonce']}"
+        said = f"{self._bare},{found[0]},{without_proof}".encode()
+        signature = hmac.digest(key.server_key, said, HASHES[kind])
+        self._expected = b"v=" + b64encode(signature)
+        proof = b64encode(proof_of(kind, salted, said)).decode()
+        return f"{without_proof},p={proof}".encode()

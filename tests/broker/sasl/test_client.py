@@ -1,0 +1,88 @@
+"""The tools' side of a login: against the server's, and what a file of settings may say."""
+
+import pytest
+
+from broker.sasl.client import Login, LoginError, exchange_of, login_of
+from broker.sasl.exchange import Authenticated, Challenge
+from broker.sasl.plain import PlainExchange, PlainUsers
+from broker.sasl.scram import BY_NAME, ScramExchange, credential_of, salted_password
+from coordinator.tables.credentials import Credentials
+
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+FILE = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": 'a.Module required username="al,ice" password="secret";',
+}
+
+
+def server(mechanism: str, user: str = "al,ice") -> ScramExchange:
+    table, kind = Credentials(), BY_NAME[mechanism]
+    salted = salted_password(kind, "secret", salt=b"salt", iterations=4096)
+    table.apply(credential_of(user, kind, salted, salt=b"salt", iterations=4096))
+    return ScramExchange(kind, table, nonce="server")
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_client_and_server_of_scram_show_each_other_who_they_are(mechanism):
+    client = exchange_of(Login(mechanism, "al,ice", "secret"), nonce="client")
+    agent = server(mechanism)
+    first = agent.respond(client.begin())
+    assert isinstance(first, Challenge)
+    final = client.respond(first.data)
+    assert final is not None
+    last = agent.respond(final)
+    assert isinstance(last, Authenticated)
+    assert last.user == "al,ice"
+    assert client.respond(last.data) is None
+
+
+def test_a_server_that_does_not_know_the_user_is_not_believed():
+    client = exchange_of(Login("SCRAM-SHA-512", "al,ice", "secret"), nonce="client")
+    first = server("SCRAM-SHA-512").respond(client.begin())
+    assert isinstance(first, Challenge)
+    client.respond(first.data)
+    with pytest.raises(LoginError):
+        client.respond(b"v=AAAA")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"nonsense", b"r=other,s=AAAA,i=4096", b"r=client1,s=A,i=4096", b"\xff"]
+)
+def test_an_answer_that_is_none_ends_the_attempt(answer):
+    client = exchange_of(Login("SCRAM-SHA-512", "alice", "secret"), nonce="client")
+    client.begin()
+    with pytest.raises(LoginError):
+        client.respond(answer)
+
+
+def test_plain_is_one_message():
+    client = exchange_of(Login("PLAIN", "alice", "secret"), nonce="")
+    users = PlainUsers.of({"alice": "secret"})
+    assert PlainExchange(users).respond(client.begin()) == Authenticated("alice")
+    assert client.respond(b"") is None
+
+
+def test_a_file_of_kafkas_tools_says_who_they_are():
+    assert login_of(FILE) == Login("SCRAM-SHA-512", "al,ice", "secret")
+    assert login_of({}) is None
+    assert login_of({"security.protocol": "plaintext"}) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "security.protocol"),
+        ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
+        ({"sasl.jaas.config": 'a.Module required username="alice";'}, "username and password"),
+        ({"sasl.jaas.config": 'a.Module required password="secret'}, "quotation mark"),
+    ],
+)
+def test_a_file_that_is_no_use_is_told_why(changed, sentence):
+    with pytest.raises(ValueError, match=sentence) as told:
+        login_of(FILE | changed)
+    assert "secret" not in str(told.value)
+
+
+def test_a_login_is_shown_without_its_password():
+    assert "secret" not in repr(login_of(FILE))
