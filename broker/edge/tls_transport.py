@@ -41,8 +41,8 @@ from broker.rights.principal_names import NoRuleError
 from protocol.types import Buffer, Position
 
 KiB: Final = 1 << 10
-TAKEN_BYTES: Final = 128 * KiB
-"""Of ciphertext, in one read of the socket."""
+TAKEN_BYTES: Final = 64 * KiB
+"""Of ciphertext, in one read of the socket; so much a connection holds at most that does not read."""
 ENCRYPTED_BYTES_MAX: Final = 256 * KiB
 """That wait for the socket; the rest waits as it is."""
 PIECE_BYTES: Final = 128 * KiB
