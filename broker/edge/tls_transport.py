@@ -150,7 +150,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._steps = 0
         self._above_reads = True
         self._short = False
-        """The newest read of the socket took all that there was."""
+        """A read of the socket, which is being delivered, took all that there was."""
         self._eof = False
         self._backlog: deque[Buffer] = deque()
         """Not yet encrypted."""
@@ -190,10 +190,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             else:
                 self.fail("not tls", str(error))
             return
-        self._short = nbytes < TAKEN_BYTES
         self._incoming.write(data)
         if self._state is _State.OPEN:
+            # What is delivered later says nothing about the socket as it is then.
+            self._short = nbytes < TAKEN_BYTES
             self._deliver()
+            self._short = False
             self._regulate()
         elif self._state is _State.ACCEPTED:
             self._state = _State.WAITING

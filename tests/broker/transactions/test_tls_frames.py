@@ -220,6 +220,26 @@ async def test_old_records_still_in_the_kernel_do_not_pass_for_an_answer_to_the_
 
 
 @pytest.mark.promise("P17")
+async def test_what_is_delivered_after_a_pause_does_not_show_that_the_socket_is_dry():
+    """The read that took it was long ago: who knows what has arrived since."""
+    async with tls_connected() as (stage, client):
+        deliver = client.protocol._deliver
+        client.protocol._deliver = lambda: None
+        client.feed(client.sealed(client.frame(*PRODUCE)))
+        client.protocol._deliver = deliver
+        stage.stall()
+        client.protocol.pause_reading()
+        client.protocol.resume_reading()
+        await settle()
+        assert len(stage.refused) == 1
+        client.send(*PRODUCE)
+        assert len(stage.refused) == 2
+        await settle()
+        client.send(*PRODUCE)
+        assert len(stage.started) == 1
+
+
+@pytest.mark.promise("P17")
 async def test_what_was_taken_before_a_stall_and_is_delivered_after_it_is_refused():
     async with tls_connected() as (stage, client):
         record = client.sealed(client.frame(*PRODUCE))
