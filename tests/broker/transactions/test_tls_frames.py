@@ -152,6 +152,19 @@ async def test_what_the_library_had_decrypted_and_not_delivered_is_not_in_reply(
         assert is_reply(stage, 3)
 
 
+async def test_what_waited_to_be_delivered_is_no_younger_for_what_came_behind_it():
+    async with tls_connected() as (stage, client):
+        client.send(*METADATA)
+        deliver = client.protocol._deliver
+        client.protocol._deliver = lambda: None
+        client.feed(client.sealed(client.frame(*METADATA)))
+        client.protocol._deliver = deliver
+        await challenge(stage)
+        client.send(*METADATA)
+        await settle()
+        assert not is_reply(stage, 1)
+
+
 async def test_a_challenge_that_is_not_yet_encrypted_has_not_left():
     async with tls_connected() as (stage, client):
         client.send(*METADATA)
