@@ -1,9 +1,13 @@
 """Connections of TLS: handshakes that come to something and those that do not, and bytes both ways."""
 
 import asyncio
+import itertools
 import ssl
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from broker.edge.tls_transport import ENCRYPTED_BYTES_MAX, HANDSHAKE_MS_MAX, PIECE_BYTES
 from protocol import apis
@@ -188,6 +192,37 @@ async def test_a_certificate_that_is_not_trusted_is_refused(kind):
 
 
 # Bytes.
+
+
+@settings(max_examples=60)
+@given(
+    bodies=st.lists(st.integers(0, 3_000), min_size=1, max_size=5),
+    records=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
+    reads=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
+)
+async def test_however_records_and_reads_are_cut_requests_are_the_same(bodies, records, reads):
+    async with tls_connected() as (stage, client):
+        sent = [bytes([index]) * size for index, size in enumerate(bodies)]
+        plain = b"".join(client.frame(*PRODUCE, body=body) for body in sent)
+        begun_at = client.kafka.arrived()[0]
+        stream = b"".join(map(client.sealed, pieces(plain, records)))
+        for data in pieces(stream, reads):
+            client.feed(data)
+        await settle()
+        assert [bytes(call.body) for call in stage.started] == sent
+        numbers = [call.first_byte for call in stage.started]
+        assert numbers == sorted(numbers)
+        assert begun_at <= numbers[0]
+        assert client.kafka.arrived() == (begun_at + len(stream), 0)
+
+
+def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    at = 0
+    for size in itertools.cycle(sizes):
+        if at >= len(data):
+            return
+        yield data[at : at + size]
+        at += size
 
 
 async def test_a_big_request_in_many_records_is_one_request():
