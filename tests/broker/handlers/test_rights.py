@@ -8,6 +8,7 @@ import pytest
 from protocol import apis, messages
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
+from protocol.records import TRANSACTIONAL
 from tests.broker.handlers.test_every_api import errors
 from tests.broker.rights.acls import (
     ADMIN,
@@ -142,7 +143,8 @@ async def test_batches_for_a_topic_that_may_be_written_to_go_on_beside_those_tha
 
 async def test_a_transactional_id_that_may_not_be_used_refuses_all_batches(world):
     async with guarded(world) as one:
-        request = requests.produce({("mine", 0): batch(b"a")}, transactional_id="pay")
+        sent = batch(b"a", attributes=TRANSACTIONAL, producer_id=7, epoch=0, sequence=0)
+        request = requests.produce({("mine", 0): sent}, transactional_id="pay")
         response = await ask(one, apis.PRODUCE, request, version=9)
         assert produced(response) == {"mine": ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
         assert one.row("mine").end_offset == 0
