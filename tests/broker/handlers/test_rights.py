@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import logging
 
 import pytest
 
@@ -462,6 +464,32 @@ async def test_rights_are_those_of_the_host_that_asks(world):
         await allow(one, acl(READ, name="mine", host=BOB.host, deny=True))
         request = requests.fetch({("mine", 0): 0})
         assert produced(await ask(one, apis.FETCH, request, version=12)) == {"mine": REFUSED}
+
+
+async def test_the_audit_tells_of_refusals_and_of_what_an_administrator_changes(world, caplog):
+    caplog.set_level(logging.INFO, logger="frazil.audit")
+    async with guarded(world) as one:
+        await ask(one, apis.CREATE_TOPICS, requests.create_topics({"new": 1}))
+        await ask(one, apis.CREATE_TOPICS, requests.create_topics({"new": 1}), who=ADMIN)
+        await ask(one, apis.CREATE_TOPICS, requests.create_topics({"new": 1}), who=ADMIN)
+        await ask(one, apis.METADATA, metadata("theirs", "nowhere"))
+    lines = [json.loads(each.message) for each in caplog.records if each.name == "frazil.audit"]
+    told = [(line["event"], line["principal"], line["host"], line["api"]) for line in lines]
+    assert told == [
+        ("refused", "User:bob", "10.0.0.2", "CreateTopics"),
+        ("change", "User:bob", "10.0.0.2", "CreateTopics"),
+        ("change", "User:admin", "10.0.0.1", "CreateTopics"),
+        ("change", "User:admin", "10.0.0.1", "CreateTopics"),
+        ("refused", "User:bob", "10.0.0.2", "Metadata"),
+        ("refused", "User:bob", "10.0.0.2", "Metadata"),
+    ]
+    assert [line.get("errors") for line in lines[1:4]] == [
+        ["TOPIC_AUTHORIZATION_FAILED"],
+        [],
+        ["TOPIC_ALREADY_EXISTS"],
+    ]
+    assert lines[1]["names"] == ["new"]
+    assert (lines[4]["operation"], lines[4]["resource"]) == ("DESCRIBE", "TOPIC")
 
 
 async def test_without_an_authorizer_everybody_may_do_everything(world):
