@@ -5,6 +5,7 @@ with what has no ACL, and topics are closed one by one.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -19,9 +20,12 @@ from confluent_kafka.admin import (
 )
 
 from broker.cli.main import main
+from protocol import apis
 from tests.clients.conftest import SETTINGS
 from tests.clients.kafka_tools import ACLS, TOPICS, KafkaTools
-from tests.parts.servers import FrazilDev
+from tests.clients.raw import ask
+from tests.kit import requests
+from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, MinioServer
 from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
@@ -186,3 +190,42 @@ def test_javas_admin_client_does_not_see_what_it_may_not_describe(
     assert "does not exist" in deleted or "TopicAuthorizationException" in deleted
     assert main(["acl", "remove", *who, *what]) == 0
     assert "seen-by-nobody" in tools.run(TOPICS, bootstrap, "--list")
+
+
+def test_a_change_is_in_force_on_each_of_three_agents_when_it_is_answered(
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer
+) -> None:
+    with FrazilCluster(tmp_path / "three", etcd, minio, *RIGHTS) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        create_topic(admin, "logs", 1)
+        denied = AclBinding(
+            ResourceType.TOPIC,
+            "logs",
+            ResourcePatternType.LITERAL,
+            EVERYBODY,
+            "*",
+            AclOperation.DESCRIBE,
+            AclPermissionType.DENY,
+        )
+        fitting = AclBindingFilter(
+            ResourceType.TOPIC,
+            "logs",
+            ResourcePatternType.LITERAL,
+            EVERYBODY,
+            "*",
+            AclOperation.DESCRIBE,
+            AclPermissionType.DENY,
+        )
+        addresses = [agent.bootstrap for agent in cluster.agents]
+        for _ in range(10):
+            admin.create_acls([denied])[denied].result(30)
+            assert [described(each) for each in addresses] == [29, 29, 29]
+            admin.delete_acls([fitting])[fitting].result(30)
+            assert [described(each) for each in addresses] == [0, 0, 0]
+
+
+def described(address: str) -> int:
+    """The error code of the topic, as one agent tells it."""
+    (topic,) = ask(address, apis.METADATA, 9, requests.metadata("logs")).topics
+    code: int = topic.error_code
+    return code
