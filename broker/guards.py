@@ -32,12 +32,16 @@ CODES: Final = {
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Resource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    Resource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 _WORDS: Final = {
     Resource.TOPIC: "Topic authorization failed.",
     Resource.GROUP: "Group authorization failed.",
     Resource.CLUSTER: "Cluster authorization failed.",
     Resource.TRANSACTIONAL_ID: "Transactional Id authorization failed.",
+    Resource.DELEGATION_TOKEN: "Delegation Token authorization failed.",
+    Resource.USER: "Delegation Token authorization failed.",
 }
 
 
