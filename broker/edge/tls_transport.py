@@ -345,9 +345,10 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _fill(self, room: memoryview) -> tuple[int, bool]:
         """How many bytes were decrypted, and whether no more can be."""
         filled, size = 0, len(room)
+        incoming, tls = self._incoming, self._tls
         try:
-            while filled < size and self._undelivered:
-                count = self._tls.read(size - filled, room[filled:])
+            while filled < size and (incoming.pending or tls.pending()):
+                count = tls.read(size - filled, room[filled:])
                 if not count:  # The client said that it sends no more.
                     self._eof = True
                     return filled, True

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
-from tests.clients.host import java
+from tests.clients.host import java, javascript
 from tests.kit.certificates import Authority, Signed
 from tests.parts.process import free_port
 from tests.parts.servers import Frazil, FrazilDev, get_text
@@ -247,8 +247,13 @@ def test_aiokafka_writes_and_reads_over_tls(secured: Secured, port: int, request
 
 def run_java(file: Path, topic: str, count: int = COUNT) -> list[str]:
     """What the program told."""
+    return run([*java("Secure.java"), str(file), topic, str(count)])
+
+
+def run(command: list[str]) -> list[str]:
+    """Lines that it told, which begin with @."""
     done = subprocess.run(
-        [*java("Secure.java"), str(file), topic, str(count)],
+        command,
         capture_output=True,
         text=True,
         timeout=150,
@@ -261,6 +266,25 @@ def run_java(file: Path, topic: str, count: int = COUNT) -> list[str]:
 def test_the_java_client_writes_and_reads_over_tls(secured: Secured, port: int, request) -> None:
     topic = topic_of(request)
     assert run_java(secured.java(topic, port), topic) == [f"read {COUNT + 1}"]
+
+
+def run_kafkajs(secured: Secured, port: int, topic: str, *own: str) -> list[str]:
+    """What the program told."""
+    authority = str(secured.folder / "authority.pem")
+    command = javascript("secure.js")
+    return run([*command, f"localhost:{port}", authority, topic, str(COUNT), *own])
+
+
+def test_kafkajs_writes_and_reads_over_tls(secured: Secured, port: int, request) -> None:
+    own = [str(secured.folder / "client.pem")] if port == secured.mutual else []
+    assert run_kafkajs(secured, port, topic_of(request), *own) == [f"read {COUNT}"]
+
+
+def test_kafkajs_is_refused_without_a_certificate_where_one_is_required(
+    secured: Secured,
+) -> None:
+    (said,) = run_kafkajs(secured, secured.mutual, "never")
+    assert said.startswith("failed ")
 
 
 def test_metadata_names_the_address_of_the_listener_that_was_asked(secured: Secured) -> None:

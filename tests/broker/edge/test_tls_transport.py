@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.edge.handshakes import PATIENCE_MS, Handshakes, Turns
+from broker.edge.limits import ServerLimits
 from broker.edge.tls_transport import ENCRYPTED_BYTES_MAX, HANDSHAKE_MS_MAX, PIECE_BYTES
 from protocol import apis
 from tests.broker.edge.tls_stage import authority, signed, tls_connected, tls_staged
@@ -129,6 +131,52 @@ async def test_who_has_not_done_the_handshake_in_time_is_closed():
         await asyncio.sleep(HANDSHAKE_MS_MAX / 1000 + 1)
         assert [silent.closed, begun.closed, done.closed] == [True, True, False]
         assert failed(stage) == {"late": 2}
+
+
+async def test_a_handshake_waits_for_its_turn_and_who_takes_long_gives_way():
+    async with tls_staged() as stage:
+        stage.server._shaker._handshakes = Handshakes(under_way_max=1, per_address_max=1)
+        slow, waiting = stage.dial(), stage.dial(address="10.0.0.2")
+        slow.step()
+        waiting.step()
+        await settle()
+        assert len(waiting.transport.writes) == 0
+        await asyncio.sleep(2 * PATIENCE_MS / 1000)
+        assert slow.closed
+        assert failed(stage) == {"late": 1}
+        await waiting.shake()
+        waiting.send(*METADATA)
+        assert len(stage.started) == 1
+
+
+async def test_who_waits_for_his_turn_is_not_late():
+    async with tls_staged() as stage:
+        stage.server._shaker._handshakes = Handshakes(under_way_max=0, per_address_max=1)
+        stage.server._shaker._handshakes.due = lambda _now_ms: Turns([], [])
+        client = stage.dial()
+        client.step()
+        await asyncio.sleep(3 * HANDSHAKE_MS_MAX / 1000)
+        assert not client.closed
+        assert failed(stage) == {}
+
+
+async def test_a_connection_that_is_refused_costs_no_handshake():
+    limits = ServerLimits(
+        connections_max=1, connections_per_address_max=0, idle_ms_max=-1, held_bytes_max=1 << 30
+    )
+    async with tls_staged(limits=limits) as stage:
+        client = stage.dial()
+        await settle()
+        assert client.closed
+        assert stage.node.stats.connections_refused == {"address": 1}
+        assert failed(stage) == {}
+
+
+async def test_an_agent_that_ends_lets_go_of_handshakes_under_way():
+    async with tls_staged() as stage:
+        client = stage.dial()
+        client.step()
+    assert client.closed
 
 
 # Who it is.
