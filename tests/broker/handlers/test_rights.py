@@ -374,6 +374,42 @@ async def test_partitions_of_a_transaction_are_added_all_or_none(world):
         }
 
 
+async def test_transactional_ids_and_their_topics_are_told_to_whom_may_describe_them(world):
+    async with guarded(world) as one:
+        client = connect(one, ADMIN)
+        begun = await client.call(
+            apis.INIT_PRODUCER_ID,
+            4,
+            messages.InitProducerIdRequest(
+                transactional_id="pay",
+                transaction_timeout_ms=60_000,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
+        )
+        added = messages.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="pay",
+            v3_and_below_producer_id=begun.producer_id,
+            v3_and_below_producer_epoch=begun.producer_epoch,
+            v3_and_below_topics=[
+                messages.AddPartitionsToTxnTopic(name=name, partitions=[0])
+                for name in ("mine", "theirs")
+            ],
+        )
+        await client.call(apis.ADD_PARTITIONS_TO_TXN, 3, added)
+
+        async def told():
+            listed = await ask(one, apis.LIST_TRANSACTIONS, messages.ListTransactionsRequest())
+            asked = messages.DescribeTransactionsRequest(transactional_ids=["pay"])
+            (state,) = (await ask(one, apis.DESCRIBE_TRANSACTIONS, asked)).transaction_states
+            ids = [each.transactional_id for each in listed.transaction_states]
+            return ids, state.error_code, [topic.topic for topic in state.topics]
+
+        assert await told() == ([], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, [])
+        await allow(one, acl(DESCRIBE, TRANSACTIONAL_ID, "pay"))
+        assert await told() == (["pay"], NONE, ["mine"])
+
+
 async def test_who_may_write_to_some_topic_may_be_an_idempotent_producer(world):
     async with guarded(world) as one:
         request = messages.InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
