@@ -251,3 +251,39 @@ def test_no_password_is_in_what_agents_tell(cluster: SaslCluster, alice: str) ->
             assert not [secret for secret in secrets if secret in told]
         assert "stored_key_bytes" in entries
         assert '"stored_key"' not in entries
+
+
+def test_rights_are_those_of_the_user_who_has_logged_in(
+    tmp_path_factory: pytest.TempPathFactory,
+    etcd: EtcdServer,
+    minio: MinioServer,
+    tools: KafkaTools,
+    admin: str,
+) -> None:
+    """Who may do nothing at first may write where an ACL says so, and nobody else may."""
+    topic, mechanism = "allowed", "SCRAM-SHA-256"
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    more = (f"authorizer.class.name={authorizer}", f"super.users=User:{FIRST_USER[0]}")
+    folder = tmp_path_factory.mktemp("sasl-rights")
+    with SaslCluster(folder, etcd, minio, *SETTINGS, *more, agents=1) as agents:
+        for user in ("erin", "frank"):
+            alter(tools, agents, admin, user, f"{mechanism}=[password={PASSWORD}]")
+        created = tools.run(
+            TOPICS, agents.bootstrap, "--command-config", admin, "--create", "--topic", topic
+        )
+        assert "Created topic allowed" in created
+        refused = f"{mechanism} erin TopicAuthorizationException: "
+        (told,) = java(agents, topic, mechanism, "erin", PASSWORD)
+        assert told.startswith(refused)
+        allow(agents, admin, "erin", topic)
+        assert java(agents, topic, mechanism, "erin", PASSWORD) == [f"{mechanism} erin ok"]
+        (told,) = java(agents, topic, mechanism, "frank", PASSWORD)
+        assert told.startswith(refused.replace("erin", "frank"))
+
+
+def allow(cluster: SaslCluster, admin: str, user: str, topic: str) -> None:
+    command = str(Path(sys.executable).parent / "frazil")
+    for operation in ("read", "write"):
+        words = ["acl", "add", "--bootstrap", cluster.bootstrap, "--command-config", admin]
+        words += ["--allow-principal", f"User:{user}", "--operation", operation, "--topic", topic]
+        subprocess.run([command, *words], capture_output=True, text=True, check=True)
