@@ -26,6 +26,7 @@ from tests.clients.sasl import (
     librdkafka_config,
     librdkafka_error,
 )
+from tests.kit.certificates import Authority
 from tests.parts import install
 from tests.parts.servers import EtcdServer, MinioServer, get_text
 
@@ -287,3 +288,27 @@ def allow(cluster: SaslCluster, admin: str, user: str, topic: str) -> None:
         words = ["acl", "add", "--bootstrap", cluster.bootstrap, "--command-config", admin]
         words += ["--allow-principal", f"User:{user}", "--operation", operation, "--topic", topic]
         subprocess.run([command, *words], capture_output=True, text=True, check=True)
+
+
+def test_sasl_goes_over_tls_as_well(
+    tmp_path_factory: pytest.TempPathFactory, etcd: EtcdServer, minio: MinioServer
+) -> None:
+    """The user counts, and no certificate is asked for."""
+    folder = tmp_path_factory.mktemp("sasl-tls")
+    authority = Authority()
+    (folder / "authority.pem").write_text(authority.pem)
+    (folder / "agent.pem").write_text(authority.sign("agent").pem)
+    more = (
+        "listener.security.protocol.map=SASL_PLAINTEXT:SASL_SSL",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={folder / 'agent.pem'}",
+    )
+    with SaslCluster(folder, etcd, minio, *SETTINGS, *more, agents=1) as agents:
+        for mechanism, user in (("SCRAM-SHA-512", FIRST_USER), ("PLAIN", credentials("", "PLAIN"))):
+            config = librdkafka_config(agents.bootstrap, mechanism, *user) | {
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(folder / "authority.pem"),
+            }
+            producer = Producer(config)
+            producer.produce("over-tls", value=user[0])
+            assert producer.flush(30) == 0
