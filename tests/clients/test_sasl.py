@@ -312,3 +312,34 @@ def test_sasl_goes_over_tls_as_well(
             producer = Producer(config)
             producer.produce("over-tls", value=user[0])
             assert producer.flush(30) == 0
+
+
+def kafkajs(cluster: SaslCluster, mechanism: str, user: str, password: str) -> str:
+    program = Path(__file__).parent / "js" / "login.js"
+    done = subprocess.run(
+        [
+            *(install.node(), str(program), cluster.bootstrap, f"kafkajs-{mechanism}"),
+            *(mechanism, user, password),
+        ],
+        env={
+            "NODE_PATH": str(install.kafkajs() / "node_modules"),
+            "KAFKAJS_NO_PARTITIONER_WARNING": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafkajs_logs_in_or_is_told_why_not(
+    mechanism: str, cluster: SaslCluster, alice: str
+) -> None:
+    user, password = credentials(alice, mechanism)
+    assert kafkajs(cluster, mechanism, user, password) == "ok"
+    told = kafkajs(cluster, mechanism, user, "wrong")
+    assert told.startswith("KafkaJSSASLAuthenticationError")
+    assert "authentication failed" in told
