@@ -269,6 +269,8 @@ async def test_every_metric_of_the_table_is_on_the_page() -> None:
         # No value before the first close or refusal, group, and topic that waits.
         labelled = {
             "frazil_authentications_total",
+            "frazil_certificate_days",
+            "frazil_handshakes_failed_total",
             "frazil_connections_closed_total",
             "frazil_connections_refused_total",
             "frazil_groups",
