@@ -150,11 +150,14 @@ def test_a_client_without_sasl_is_not_served(cluster: SaslCluster) -> None:
         producer.list_topics(timeout=3)
 
 
-def test_kafkas_tool_changes_users_and_deletes_them(
+def test_kafkas_tool_describes_users_and_deletes_them(
     cluster: SaslCluster, tools: KafkaTools, admin: str
 ) -> None:
     words = ["--command-config", admin, "--entity-type", "users", "--entity-name", "carol"]
     alter(tools, cluster, admin, "carol", "SCRAM-SHA-256=[iterations=8192,password=x]")
+    described = tools.run(CONFIGS, cluster.bootstrap, *words, "--describe")
+    assert "SCRAM credential configs for user-principal 'carol' are" in described
+    assert "SCRAM-SHA-256=iterations=8192" in described
     assert "carol: SCRAM-SHA-256 (8192)" in users(cluster, admin)
     deleted = tools.run(
         CONFIGS, cluster.bootstrap, *words, "--alter", "--delete-config", "SCRAM-SHA-256"
