@@ -42,6 +42,7 @@ FIXED: Final = {
     "uint16": "H",
     "int32": "i",
     "int64": "q",
+    "float64": "d",
     "error_code": "h",
     "timedelta_i32": "i",
     "timedelta_i64": "q",

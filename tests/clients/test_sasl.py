@@ -26,6 +26,7 @@ from tests.clients.sasl import (
     librdkafka_config,
     librdkafka_error,
 )
+from tests.kit.certificates import Authority
 from tests.parts import install
 from tests.parts.servers import EtcdServer, MinioServer, get_text
 
@@ -149,11 +150,14 @@ def test_a_client_without_sasl_is_not_served(cluster: SaslCluster) -> None:
         producer.list_topics(timeout=3)
 
 
-def test_kafkas_tool_changes_users_and_deletes_them(
+def test_kafkas_tool_describes_users_and_deletes_them(
     cluster: SaslCluster, tools: KafkaTools, admin: str
 ) -> None:
     words = ["--command-config", admin, "--entity-type", "users", "--entity-name", "carol"]
     alter(tools, cluster, admin, "carol", "SCRAM-SHA-256=[iterations=8192,password=x]")
+    described = tools.run(CONFIGS, cluster.bootstrap, *words, "--describe")
+    assert "SCRAM credential configs for user-principal 'carol' are" in described
+    assert "SCRAM-SHA-256=iterations=8192" in described
     assert "carol: SCRAM-SHA-256 (8192)" in users(cluster, admin)
     deleted = tools.run(
         CONFIGS, cluster.bootstrap, *words, "--alter", "--delete-config", "SCRAM-SHA-256"
@@ -251,3 +255,94 @@ def test_no_password_is_in_what_agents_tell(cluster: SaslCluster, alice: str) ->
             assert not [secret for secret in secrets if secret in told]
         assert "stored_key_bytes" in entries
         assert '"stored_key"' not in entries
+
+
+def test_rights_are_those_of_the_user_who_has_logged_in(
+    tmp_path_factory: pytest.TempPathFactory,
+    etcd: EtcdServer,
+    minio: MinioServer,
+    tools: KafkaTools,
+    admin: str,
+) -> None:
+    """Who may do nothing at first may write where an ACL says so, and nobody else may."""
+    topic, mechanism = "allowed", "SCRAM-SHA-256"
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    more = (f"authorizer.class.name={authorizer}", f"super.users=User:{FIRST_USER[0]}")
+    folder = tmp_path_factory.mktemp("sasl-rights")
+    with SaslCluster(folder, etcd, minio, *SETTINGS, *more, agents=1) as agents:
+        for user in ("erin", "frank"):
+            alter(tools, agents, admin, user, f"{mechanism}=[password={PASSWORD}]")
+        created = tools.run(
+            TOPICS, agents.bootstrap, "--command-config", admin, "--create", "--topic", topic
+        )
+        assert "Created topic allowed" in created
+        refused = f"{mechanism} erin TopicAuthorizationException: "
+        (told,) = java(agents, topic, mechanism, "erin", PASSWORD)
+        assert told.startswith(refused)
+        allow(agents, admin, "erin", topic)
+        assert java(agents, topic, mechanism, "erin", PASSWORD) == [f"{mechanism} erin ok"]
+        (told,) = java(agents, topic, mechanism, "frank", PASSWORD)
+        assert told.startswith(refused.replace("erin", "frank"))
+
+
+def allow(cluster: SaslCluster, admin: str, user: str, topic: str) -> None:
+    command = str(Path(sys.executable).parent / "frazil")
+    for operation in ("read", "write"):
+        words = ["acl", "add", "--bootstrap", cluster.bootstrap, "--command-config", admin]
+        words += ["--allow-principal", f"User:{user}", "--operation", operation, "--topic", topic]
+        subprocess.run([command, *words], capture_output=True, text=True, check=True)
+
+
+def test_sasl_goes_over_tls_as_well(
+    tmp_path_factory: pytest.TempPathFactory, etcd: EtcdServer, minio: MinioServer
+) -> None:
+    """The user counts, and no certificate is asked for."""
+    folder = tmp_path_factory.mktemp("sasl-tls")
+    authority = Authority()
+    (folder / "authority.pem").write_text(authority.pem)
+    (folder / "agent.pem").write_text(authority.sign("agent").pem)
+    more = (
+        "listener.security.protocol.map=SASL_PLAINTEXT:SASL_SSL",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={folder / 'agent.pem'}",
+    )
+    with SaslCluster(folder, etcd, minio, *SETTINGS, *more, agents=1) as agents:
+        for mechanism, user in (("SCRAM-SHA-512", FIRST_USER), ("PLAIN", credentials("", "PLAIN"))):
+            config = librdkafka_config(agents.bootstrap, mechanism, *user) | {
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(folder / "authority.pem"),
+            }
+            producer = Producer(config)
+            producer.produce("over-tls", value=user[0])
+            assert producer.flush(30) == 0
+
+
+def kafkajs(cluster: SaslCluster, mechanism: str, user: str, password: str) -> str:
+    program = Path(__file__).parent / "js" / "login.js"
+    done = subprocess.run(
+        [
+            *(install.node(), str(program), cluster.bootstrap, f"kafkajs-{mechanism}"),
+            *(mechanism, user, password),
+        ],
+        env={
+            "NODE_PATH": str(install.kafkajs() / "node_modules"),
+            "KAFKAJS_NO_PARTITIONER_WARNING": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafkajs_logs_in_or_is_told_why_not(
+    mechanism: str, cluster: SaslCluster, alice: str
+) -> None:
+    user, password = credentials(alice, mechanism)
+    assert kafkajs(cluster, mechanism, user, password) == "ok"
+    told = kafkajs(cluster, mechanism, user, "wrong")
+    assert told.startswith("KafkaJSSASLAuthenticationError")
+    assert "authentication failed" in told

@@ -11,6 +11,7 @@ from tests.mutants import (
     log,
     produce,
     rights,
+    sasl,
     tables,
     transactions,
 )
@@ -27,6 +28,7 @@ _SUBJECTS: Final = (
     tables,
     harm,
     rights,
+    sasl,
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(

@@ -44,6 +44,7 @@ NAMES: Final = {
 
 _TYPES: Final = {
     "bool": ("bool", "False"),
+    "float64": ("float", "0.0"),
     "string": ("str", '""'),
     "bytes": ("bytes", 'b""'),
     "records": ("Buffer", 'b""'),
@@ -121,10 +122,11 @@ _MODULES: Final = {
         },
     ),
     "security": (
-        "Requests and responses about who clients are: SASL, and users of SCRAM.",
+        "Requests and responses about who clients are: SASL, users of SCRAM, quotas.",
         {
             apis.SASL_HANDSHAKE,
             apis.SASL_AUTHENTICATE,
+            apis.DESCRIBE_CLIENT_QUOTAS,
             apis.DESCRIBE_USER_SCRAM_CREDENTIALS,
             apis.ALTER_USER_SCRAM_CREDENTIALS,
         },

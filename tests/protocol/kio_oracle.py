@@ -47,6 +47,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "int16": ints(16),
     "int32": ints(32),
     "int64": ints(64),
+    "float64": st.floats(allow_nan=False),
     "uint16": st.integers(0, (1 << 16) - 1),
     "string": texts(),
     "bytes": st.binary(max_size=40),

@@ -7,10 +7,9 @@ from tests.fuzz.targets.commands import Commands, Machines
 from tests.fuzz.targets.frames import Frames
 from tests.fuzz.targets.http import Http
 from tests.fuzz.targets.objects import Objects
+from tests.fuzz.targets.sasl import Sasl
 from tests.fuzz.targets.schemas import Schemas
 from tests.fuzz.targets.snapshots import Snapshots
 
-TARGETS: dict[str, type[Target]] = {
-    target.name: target
-    for target in (Frames, Agent, Batches, Http, Schemas, Commands, Machines, Snapshots, Objects)
-}
+_ALL = (Frames, Agent, Batches, Http, Sasl, Schemas, Commands, Machines, Snapshots, Objects)
+TARGETS: dict[str, type[Target]] = {target.name: target for target in _ALL}

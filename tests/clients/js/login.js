@@ -1,0 +1,23 @@
+// kafkajs logs in by SASL and writes a record. Arguments: bootstrap topic mechanism user password.
+// Prints "ok", or the name and the message of what went wrong.
+const { Kafka, logLevel } = require("kafkajs");
+
+const [bootstrap, topic, mechanism, username, password] = process.argv.slice(2);
+const kafka = new Kafka({
+  brokers: [bootstrap],
+  logLevel: logLevel.NOTHING,
+  retry: { retries: 3 },
+  sasl: { mechanism: mechanism.toLowerCase(), username, password },
+});
+
+async function main() {
+  const producer = kafka.producer();
+  await producer.connect();
+  await producer.send({ topic, messages: [{ value: username }] });
+  await producer.disconnect();
+}
+
+main().then(
+  () => console.log("ok"),
+  (error) => console.log(`${error.name}: ${error.message}`),
+);
