@@ -14,6 +14,7 @@ Left out: what the decisions are (`broker.rights`).
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from broker.api import Api, Cold, ErrorResponse, Narrow, Narrowed, Resource, Right
@@ -32,15 +33,21 @@ CODES: Final = {
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Resource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    Resource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 _WORDS: Final = {
     Resource.TOPIC: "Topic authorization failed.",
     Resource.GROUP: "Group authorization failed.",
     Resource.CLUSTER: "Cluster authorization failed.",
     Resource.TRANSACTIONAL_ID: "Transactional Id authorization failed.",
+    Resource.DELEGATION_TOKEN: "Delegation Token authorization failed.",
+    Resource.USER: "Delegation Token authorization failed.",
 }
 
 
+TOLD_MAX: Final = 1_000
+"""Names, and error codes, of one request that the audit looks at."""
 REFUSED_MAX: Final = 5_000
 """Elements of one request; of more the whole is refused, as telling of each would take too long."""
 
@@ -229,13 +236,13 @@ def tell_change(node: Node, call: Call, api: Api, request: Any, response: Any) -
     if node.rights is None or not api.is_audited:
         return
     paths = {path for right in api.rights for path in right.paths}
-    names = [each for path in sorted(paths) for each in named(request, path)]
+    names = [each for path in sorted(paths) for each in islice(named(request, path), TOLD_MAX)]
     shown = [name if isinstance(name, str) else bytes(name).hex() for name in names if name]
     fields = {
         "operations": sorted({right.operation.name for right in api.rights}),
         "resources": sorted({right.resource.name for right in api.rights}),
         "names": told_names(shown),
-        "errors": sorted({_word(code) for code in errors_of(response) if code}),
+        "errors": sorted({_word(code) for code in islice(errors_of(response), TOLD_MAX) if code}),
     }
     node.rights.changed(call.connection.requester, api.name, fields)
 

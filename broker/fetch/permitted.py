@@ -31,10 +31,12 @@ def permitted(
     """What is said of the partitions: of a topic that may not be read nothing but that, whether
     there is one of its name or not. An id that is unknown is unknown, as in Kafka."""
     refused: dict[str | TopicId | None, bool] = {}
+    before: str | TopicId | None = None
     for place in places:
-        topic = place.name if place.topic_id is None else place.topic_id
-        if topic in refused:
+        topic = place.topic_id or place.name
+        if topic is before or topic in refused:
             continue
+        before = topic
         name = place.name
         if place.topic_id is not None:
             found = topics.by_id(place.topic_id)
@@ -45,6 +47,6 @@ def permitted(
     if True not in refused.values():
         return statuses
     return [
-        REFUSED if refused[place.name if place.topic_id is None else place.topic_id] else seen
+        REFUSED if refused[place.topic_id or place.name] else seen
         for place, seen in zip(places, statuses, strict=True)
     ]

@@ -64,7 +64,9 @@ async def handle(
             break
         topic = topics.by_name(name)
         if topic is None:
-            response.topics.append(_refused(name, _missing(name)))
+            missing = _refused(name, _missing(name))
+            missing.topic_authorized_operations = _operations(node, call, name)
+            response.topics.append(missing)
             left -= 1
             continue
         last = min(first + left, topic.partition_count)

@@ -39,8 +39,11 @@ async def handle(node: Node, call: Call, request: ListGroupsRequest) -> ListGrou
     types = frozenset(kind.strip().lower() for kind in request.types_filter)
     groups = []
     turns = node.slices.of(call)
+    asks = guards.asker(node, call)
     for group_id in _group_ids(node):
         await turns.spend(GROUP_ELEMENTS)
+        if asks is not None and not asks.allows(DESCRIBE, group_id):
+            continue
         listed = _listed(node, group_id)
         if (
             listed is not None
@@ -56,18 +59,9 @@ DESCRIBE: Final = Right(
 )
 
 
-async def narrow(node: Node, call: Call, request: ListGroupsRequest) -> Narrowed:
-    """Others are left out."""
-    assert node.rights is not None
-    asks = guards.Asker(node.rights, call)
-
-    def complete(response: ListGroupsResponse) -> ListGroupsResponse:
-        response.groups = [
-            group for group in response.groups if asks.allows(DESCRIBE, group.group_id)
-        ]
-        return response
-
-    return Narrowed(request, complete)
+async def narrow(_node: Node, _call: Call, request: ListGroupsRequest) -> Narrowed:
+    """Others are left out where they are found."""
+    return Narrowed(request)
 
 
 API: Final = Api(

@@ -71,7 +71,14 @@ def refusal(
     )
 
 
-RIGHTS: Final = (Right(Operation.DESCRIBE, Resource.TOPIC, ("topics[].topic",)),)
+RIGHTS: Final = (
+    Right(
+        Operation.DESCRIBE,
+        Resource.TOPIC,
+        ("topics[].topic",),
+        instead=Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
+    ),
+)
 API: Final = Api(
     key=apis.OFFSET_FOR_LEADER_EPOCH,
     handler=Cold(

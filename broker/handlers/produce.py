@@ -159,13 +159,17 @@ class _Request:
         """In the loop's time."""
 
     def _producer_of(self, parsed: ProduceRequest) -> Producer | Refusal | None:
+        """As in Kafka, a right to the transactional id is asked for where there are transactional
+        batches, and not for its name alone."""
         transactional_id = parsed.transactional_id
+        found = producer_of(transactional_id, parsed.topics)
         if (
-            self._asks is None
+            found is None
+            or self._asks is None
             or transactional_id is None
             or self._asks.permits(WRITE_ID, transactional_id)
         ):
-            return producer_of(transactional_id, parsed.topics)
+            return found
         error = guards.refusal_for(Resource.TRANSACTIONAL_ID)
         return Refusal(error.code, error.message)
 

@@ -2,7 +2,7 @@
 
     {"time_ms": 1700000000000, "event": "refused", "principal": "User:bob", "host": "10.0.0.7",
      "api": "Produce", "operation": "WRITE", "resource": "TOPIC", "name": "orders"}
-    {"time_ms": …, "event": "changed", "principal": …, "host": …, "api": "CreateTopics",
+    {"time_ms": …, "event": "change", "principal": …, "host": …, "api": "CreateTopics",
      "operations": ["CREATE"], "resources": ["CLUSTER", "TOPIC"], "names": ["orders"], "errors": []}
     {"time_ms": …, "event": "left out", "of": "refused", "count": 812}
 

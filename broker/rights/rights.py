@@ -69,7 +69,7 @@ class Rights:
 
     def changed(self, requester: Requester, api: str, fields: Mapping[str, object]) -> None:
         """Tell of a change by an administrator, whatever became of it."""
-        self._tell("changed", requester, {"api": api} | dict(fields))
+        self._tell("change", requester, {"api": api} | dict(fields))
 
     def _tell(self, event: str, requester: Requester, fields: Mapping[str, object]) -> None:
         who = {"principal": told(requester.principal), "host": requester.host}

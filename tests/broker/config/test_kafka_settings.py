@@ -183,3 +183,21 @@ def test_no_connections_at_all_of_any_address_is_a_mistake() -> None:
 def test_a_rate_of_no_connections_is_a_mistake() -> None:
     assert parse({"max.connection.creation.rate": "0"}).mistakes
     assert parse({"max.connection.creation.rate": "1"}).settings.max_connection_creation_rate == 1
+
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def test_the_authorizer_is_kafkas_or_none() -> None:
+    assert parse({"authorizer.class.name": STANDARD}).mistakes == []
+    assert parse({"authorizer.class.name": ""}).mistakes == []
+    # The one over ZooKeeper went with Kafka 4.0.
+    old = parse({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
+    assert "authorizer.class.name" in old.mistakes[0]
+
+
+def test_super_users_are_principals_separated_by_semicolons() -> None:
+    settings = parse({"super.users": "User:a;User:CN=b,O=c; "}).settings
+    assert settings.super_user_principals() == {"User:a", "User:CN=b,O=c"}
+    (mistake,) = parse({"super.users": "User:a;alice"}).mistakes
+    assert mistake == 'super.users: "alice" is not a principal (example: User:admin)'

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import json
+import logging
 
 import pytest
 
 from protocol import apis, messages
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
+from protocol.records import TRANSACTIONAL
 from tests.broker.handlers.test_every_api import errors
 from tests.broker.rights.acls import (
     ADMIN,
@@ -142,7 +145,8 @@ async def test_batches_for_a_topic_that_may_be_written_to_go_on_beside_those_tha
 
 async def test_a_transactional_id_that_may_not_be_used_refuses_all_batches(world):
     async with guarded(world) as one:
-        request = requests.produce({("mine", 0): batch(b"a")}, transactional_id="pay")
+        sent = batch(b"a", attributes=TRANSACTIONAL, producer_id=7, epoch=0, sequence=0)
+        request = requests.produce({("mine", 0): sent}, transactional_id="pay")
         response = await ask(one, apis.PRODUCE, request, version=9)
         assert produced(response) == {"mine": ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
         assert one.row("mine").end_offset == 0
@@ -370,6 +374,42 @@ async def test_partitions_of_a_transaction_are_added_all_or_none(world):
         }
 
 
+async def test_transactional_ids_and_their_topics_are_told_to_whom_may_describe_them(world):
+    async with guarded(world) as one:
+        client = connect(one, ADMIN)
+        begun = await client.call(
+            apis.INIT_PRODUCER_ID,
+            4,
+            messages.InitProducerIdRequest(
+                transactional_id="pay",
+                transaction_timeout_ms=60_000,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
+        )
+        added = messages.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="pay",
+            v3_and_below_producer_id=begun.producer_id,
+            v3_and_below_producer_epoch=begun.producer_epoch,
+            v3_and_below_topics=[
+                messages.AddPartitionsToTxnTopic(name=name, partitions=[0])
+                for name in ("mine", "theirs")
+            ],
+        )
+        await client.call(apis.ADD_PARTITIONS_TO_TXN, 3, added)
+
+        async def told():
+            listed = await ask(one, apis.LIST_TRANSACTIONS, messages.ListTransactionsRequest())
+            asked = messages.DescribeTransactionsRequest(transactional_ids=["pay"])
+            (state,) = (await ask(one, apis.DESCRIBE_TRANSACTIONS, asked)).transaction_states
+            ids = [each.transactional_id for each in listed.transaction_states]
+            return ids, state.error_code, [topic.topic for topic in state.topics]
+
+        assert await told() == ([], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, [])
+        await allow(one, acl(DESCRIBE, TRANSACTIONAL_ID, "pay"))
+        assert await told() == (["pay"], NONE, ["mine"])
+
+
 async def test_who_may_write_to_some_topic_may_be_an_idempotent_producer(world):
     async with guarded(world) as one:
         request = messages.InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
@@ -460,6 +500,32 @@ async def test_rights_are_those_of_the_host_that_asks(world):
         await allow(one, acl(READ, name="mine", host=BOB.host, deny=True))
         request = requests.fetch({("mine", 0): 0})
         assert produced(await ask(one, apis.FETCH, request, version=12)) == {"mine": REFUSED}
+
+
+async def test_the_audit_tells_of_refusals_and_of_what_an_administrator_changes(world, caplog):
+    caplog.set_level(logging.INFO, logger="frazil.audit")
+    async with guarded(world) as one:
+        await ask(one, apis.CREATE_TOPICS, requests.create_topics({"new": 1}))
+        await ask(one, apis.CREATE_TOPICS, requests.create_topics({"new": 1}), who=ADMIN)
+        await ask(one, apis.CREATE_TOPICS, requests.create_topics({"new": 1}), who=ADMIN)
+        await ask(one, apis.METADATA, metadata("theirs", "nowhere"))
+    lines = [json.loads(each.message) for each in caplog.records if each.name == "frazil.audit"]
+    told = [(line["event"], line["principal"], line["host"], line["api"]) for line in lines]
+    assert told == [
+        ("refused", "User:bob", "10.0.0.2", "CreateTopics"),
+        ("change", "User:bob", "10.0.0.2", "CreateTopics"),
+        ("change", "User:admin", "10.0.0.1", "CreateTopics"),
+        ("change", "User:admin", "10.0.0.1", "CreateTopics"),
+        ("refused", "User:bob", "10.0.0.2", "Metadata"),
+        ("refused", "User:bob", "10.0.0.2", "Metadata"),
+    ]
+    assert [line.get("errors") for line in lines[1:4]] == [
+        ["TOPIC_AUTHORIZATION_FAILED"],
+        [],
+        ["TOPIC_ALREADY_EXISTS"],
+    ]
+    assert lines[1]["names"] == ["new"]
+    assert (lines[4]["operation"], lines[4]["resource"]) == ("DESCRIBE", "TOPIC")
 
 
 async def test_without_an_authorizer_everybody_may_do_everything(world):

@@ -76,7 +76,7 @@ def test_refusals_take_no_room_from_changes():
     for _ in range(LINES_AT_ONCE + 30):
         told.ask()
     told.rights.changed(BOB, "CreateTopics", {"errors": []})
-    assert told.lines[-1]["event"] == "changed"
+    assert told.lines[-1]["event"] == "change"
 
 
 def test_a_name_is_cut_and_cannot_break_its_line():
