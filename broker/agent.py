@@ -25,7 +25,7 @@ from broker.admin import metrics
 from broker.admin.access import SHUT, Access, access_of
 from broker.admin.listener import AdminView, make_app
 from broker.admin.load_watch import LoadWatch
-from broker.admin.memory_bound import CONNECTION_BYTES, machine_bytes, memory_bound
+from broker.admin.memory_bound import connection_bytes, machine_bytes, memory_bound
 from broker.composition import Parts, compose, load_layouts
 from broker.config.addresses import WILDCARD_HOSTS, Address
 from broker.config.listeners import exposures
@@ -385,7 +385,7 @@ class Agent:
                 memory_bound=lambda: (
                     bound
                     + machine_bytes(log_client.machine)
-                    + CONNECTION_BYTES * node.stats.connections_open
+                    + connection_bytes(node.stats.connections_open, tls=bool(self._tls))
                 ),
                 ready=lambda: not self.not_ready(),
                 store_reachable=lambda: self._identified and self._store.trouble is None,

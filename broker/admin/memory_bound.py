@@ -26,6 +26,9 @@ OPEN_BATCHES: Final = 2
 """That are looked into beside the loop at a time (`broker.calls.off_loop`)."""
 CONNECTION_BYTES: Final = 8 << 10
 """A quiet one takes half of it; what it sends is among requests."""
+TLS_BYTES: Final = 88 << 10
+"""More, of one that speaks TLS: OpenSSL has 20 KiB, and what was taken and not delivered is 64 KiB
+at most (`broker.edge.tls_transport`)."""
 ROW_BYTES, WINDOW_BYTES, PARTITION_BYTES = 32, 114, 1024
 """In the machine (docs/design/costs.md)."""
 
@@ -53,6 +56,11 @@ def parts_of(settings: Settings, *, request_bytes_max: int) -> dict[str, int]:
 def memory_bound(settings: Settings, *, request_bytes_max: int) -> int:
     """Bytes, of an agent of a cluster that holds next to nothing."""
     return sum(parts_of(settings, request_bytes_max=request_bytes_max).values())
+
+
+def connection_bytes(count: int, *, tls: bool) -> int:
+    """Of so many open connections. `tls`: an agent has listeners of TLS, and all may be of these."""
+    return count * (CONNECTION_BYTES + (TLS_BYTES if tls else 0))
 
 
 def machine_bytes(machine: Machine) -> int:

@@ -237,7 +237,7 @@ class Settings:
     # fmt: off
     listen: tuple[NamedAddress, ...] = _setting("listen", "0.0.0.0:9092", LISTENERS,
         "Where Kafka clients connect: `host:port`, or several `NAME://host:port` with commas."
-        " Port 0 picks a free one.")
+        " Port 0 picks a free one. All are PLAINTEXT; for TLS set Kafka's `listeners` instead.")
     advertise: tuple[NamedAddress, ...] = _setting("advertise", "", ADDRESSES,
         "What clients are told to connect to, by listener name. Without a port: the port"
         " listened on. Empty: the listen address, or this machine's name for 0.0.0.0.")

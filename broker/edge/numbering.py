@@ -124,6 +124,10 @@ class RecordNumbering:
             if not self._header:
                 self._open_at = numbering.read + at
                 self._open_clock = clock
+                if end - at >= RECORD_HEADER_BYTES:  # Most often.
+                    self._rest = _body_bytes(data[at : at + RECORD_HEADER_BYTES])
+                    at += RECORD_HEADER_BYTES
+                    continue
             step = min(RECORD_HEADER_BYTES - len(self._header), end - at)
             self._header += data[at : at + step]
             at += step
@@ -133,7 +137,7 @@ class RecordNumbering:
         numbering.read += end
 
 
-def _body_bytes(header: bytearray) -> int:
+def _body_bytes(header: bytearray | memoryview) -> int:
     """Of the record with this header. Raises NotTlsError."""
     size = header[3] << 8 | header[4]
     if header[0] not in RECORD_TYPES or header[1] != 3 or size > RECORD_BYTES_MAX:

@@ -41,8 +41,8 @@ from broker.rights.principal_names import NoRuleError
 from protocol.types import Buffer, Position
 
 KiB: Final = 1 << 10
-TAKEN_BYTES: Final = 128 * KiB
-"""Of ciphertext, in one read of the socket."""
+TAKEN_BYTES: Final = 64 * KiB
+"""Of ciphertext, in one read of the socket; so much a connection holds at most that does not read."""
 ENCRYPTED_BYTES_MAX: Final = 256 * KiB
 """That wait for the socket; the rest waits as it is."""
 PIECE_BYTES: Final = 128 * KiB
@@ -150,7 +150,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._steps = 0
         self._above_reads = True
         self._short = False
-        """The newest read of the socket took all that there was."""
+        """A read of the socket, which is being delivered, took all that there was."""
         self._eof = False
         self._backlog: deque[Buffer] = deque()
         """Not yet encrypted."""
@@ -190,10 +190,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             else:
                 self.fail("not tls", str(error))
             return
-        self._short = nbytes < TAKEN_BYTES
         self._incoming.write(data)
         if self._state is _State.OPEN:
+            # What is delivered later says nothing about the socket as it is then.
+            self._short = nbytes < TAKEN_BYTES
             self._deliver()
+            self._short = False
             self._regulate()
         elif self._state is _State.ACCEPTED:
             self._state = _State.WAITING
@@ -343,9 +345,10 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _fill(self, room: memoryview) -> tuple[int, bool]:
         """How many bytes were decrypted, and whether no more can be."""
         filled, size = 0, len(room)
+        incoming, tls = self._incoming, self._tls
         try:
-            while filled < size and self._undelivered:
-                count = self._tls.read(size - filled, room[filled:])
+            while filled < size and (incoming.pending or tls.pending()):
+                count = tls.read(size - filled, room[filled:])
                 if not count:  # The client said that it sends no more.
                     self._eof = True
                     return filled, True

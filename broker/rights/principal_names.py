@@ -27,15 +27,9 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-_ENCODINGS: Final = {
-    0x0C: "utf-8",
-    0x13: "ascii",
-    0x14: "latin-1",
-    0x16: "ascii",
-    0x1C: "utf-32-be",
-    0x1E: "utf-16-be",
-}
-"""Of strings, by the tag of ASN.1."""
+_STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
+"""Tags of what Java takes for text: UTF8, Printable, T61, IA5, General, BMP. It reads all of them as
+UTF-8, also those that are not; so do we, since the names have to be the same."""
 _SEQUENCE, _OBJECT_IDENTIFIER = 0x30, 0x06
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
@@ -67,9 +61,9 @@ def _attribute(data: bytes) -> str:
     number = _dotted(identifier)
     value = body[end:]
     tag, content, _ = _element(value, 0)
-    if number not in _KEYWORDS or tag not in _ENCODINGS:
+    if number not in _KEYWORDS or tag not in _STRINGS:
         return f"{_KEYWORDS.get(number, number)}=#{value.hex()}"
-    return f"{_KEYWORDS[number]}={_escaped(content.decode(_ENCODINGS[tag]))}"
+    return f"{_KEYWORDS[number]}={_escaped(content.decode(errors='replace'))}"
 
 
 def _escaped(text: str) -> str:

@@ -93,6 +93,23 @@ def test_the_file_that_the_chart_writes_is_understood() -> None:
     assert settings.kafka.num_partitions == 3
 
 
+def test_the_file_that_the_chart_writes_with_kafkas_listeners_is_understood() -> None:
+    toml = (
+        '"http" = "0.0.0.0:9094"\n"store" = "s3://bucket/prefix"\n'
+        '"log" = "etcd://etcd:2379/frazil"\n[kafka]\n"listeners" = "SSL://0.0.0.0:9092"\n'
+        '"ssl.keystore.type" = "PEM"\n"ssl.keystore.location" = "/etc/frazil-certificates/a.pem"\n'
+    )
+    environ = {"FRAZIL_KAFKA_ADVERTISED_LISTENERS": "SSL://frazil-0.frazil-agents.ns.svc:9092"}
+    settings = load(defaults={}, toml=("frazil.toml", toml), environ=environ, flags=()).settings
+    assert settings.advertise[0].host == "frazil-0.frazil-agents.ns.svc"
+    # Either family of settings, and never both.
+    assert '"listen"' in template("configmap.yaml").partition("if not .Values.kafka.listeners")[2]
+    pod = template("statefulset.yaml").partition("{{- if not .Values.kafka.listeners }}")[2]
+    ours, kafkas = pod.partition("{{- end }}")[0].split("{{- else if not (hasKey")
+    assert "FRAZIL_ADVERTISE\n" in ours
+    assert "FRAZIL_KAFKA_ADVERTISED_LISTENERS\n" in kafkas
+
+
 def test_numbers_in_settings_are_written_as_they_are() -> None:
     # Helm has them as floats, and writes large ones with an exponent, which is no number to us.
     for name in ("configmap.yaml", "exporter.yaml"):

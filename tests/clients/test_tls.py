@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 
-from tests.clients.host import java
+from tests.clients.host import java, javascript
 from tests.kit.certificates import Authority, Signed
 from tests.parts.process import free_port
-from tests.parts.servers import FrazilDev, get_text
+from tests.parts.servers import Frazil, FrazilDev, get_text
 
 pytestmark = pytest.mark.integration
 
@@ -247,8 +247,13 @@ def test_aiokafka_writes_and_reads_over_tls(secured: Secured, port: int, request
 
 def run_java(file: Path, topic: str, count: int = COUNT) -> list[str]:
     """What the program told."""
+    return run([*java("Secure.java"), str(file), topic, str(count)])
+
+
+def run(command: list[str]) -> list[str]:
+    """Lines that it told, which begin with @."""
     done = subprocess.run(
-        [*java("Secure.java"), str(file), topic, str(count)],
+        command,
         capture_output=True,
         text=True,
         timeout=150,
@@ -261,6 +266,25 @@ def run_java(file: Path, topic: str, count: int = COUNT) -> list[str]:
 def test_the_java_client_writes_and_reads_over_tls(secured: Secured, port: int, request) -> None:
     topic = topic_of(request)
     assert run_java(secured.java(topic, port), topic) == [f"read {COUNT + 1}"]
+
+
+def run_kafkajs(secured: Secured, port: int, topic: str, *own: str) -> list[str]:
+    """What the program told."""
+    authority = str(secured.folder / "authority.pem")
+    command = javascript("secure.js")
+    return run([*command, f"localhost:{port}", authority, topic, str(COUNT), *own])
+
+
+def test_kafkajs_writes_and_reads_over_tls(secured: Secured, port: int, request) -> None:
+    own = [str(secured.folder / "client.pem")] if port == secured.mutual else []
+    assert run_kafkajs(secured, port, topic_of(request), *own) == [f"read {COUNT}"]
+
+
+def test_kafkajs_is_refused_without_a_certificate_where_one_is_required(
+    secured: Secured,
+) -> None:
+    (said,) = run_kafkajs(secured, secured.mutual, "never")
+    assert said.startswith("failed ")
 
 
 def test_metadata_names_the_address_of_the_listener_that_was_asked(secured: Secured) -> None:
@@ -389,3 +413,50 @@ def test_a_broken_file_leaves_the_certificate_as_it_was(secured: Secured) -> Non
         time.sleep(0.1)
     assert asyncio.run(shaken(secured.context(secured.tls), secured.tls)) == before
     secured.keystore(secured.authority.sign("mended"))
+
+
+# A broker's own file.
+
+
+def test_a_brokers_server_properties_start_an_agent(
+    tmp_path: Path, secured: Secured, request
+) -> None:
+    """What Kafka comes with, with TLS added as its documentation says; store and log are Frazil's."""
+    topic, tls, plain = topic_of(request), free_port(), free_port()
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://0.0.0.0:{plain},SSL://localhost:{tls},CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:{plain},SSL://localhost:{tls},CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+ssl.keystore.location={secured.folder}/agent.p12
+ssl.keystore.password={PASSWORD}
+num.network.threads=3
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=4
+offsets.topic.replication.factor=1
+group.initial.rebalance.delay.ms=0
+log.retention.hours=168
+"""
+    )
+    agent = Frazil(tmp_path / "agent", "serve", "--config", str(properties))
+    places = (
+        f"store=file://{tmp_path}/objects",
+        f"log=sqlite://{tmp_path}/log.db",
+        f"http=127.0.0.1:{agent.http_port}",
+    )
+    agent.child.argv += [word for place in places for word in ("--set", place)]
+    with agent:
+        produce(secured.librdkafka(secured.tls, bootstrap_servers=f"localhost:{tls}"), topic)
+        plaintext = {"bootstrap.servers": f"localhost:{plain}", "broker.address.family": "v4"}
+        assert consume(plaintext, topic) == VALUES
+        log = agent.child.log.read_text()
+    (told,) = [line for line in log.splitlines() if "settings that have no effect" in line]
+    assert all(name in told for name in ("process.roles", "num.network.threads", "log.dirs"))
+    assert "listener PLAINTEXT (PLAINTEXT) takes clients from the network" in log
+    assert PASSWORD not in log

@@ -266,7 +266,7 @@ async def test_every_metric_of_the_table_is_on_the_page() -> None:
         status, page = await running.http("GET", "/metrics")
         assert status == 200
         series = {line.split("{")[0].split(" ")[0] for line in page.splitlines()}
-        # No value before the first close or refusal, group, and topic that waits.
+        # No value before the first close or refusal, group, and topic that waits; without TLS.
         labelled = {
             "frazil_authentications_total",
             "frazil_certificate_days",

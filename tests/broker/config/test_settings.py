@@ -206,6 +206,21 @@ def test_advertised_address_without_port_has_the_bound_one() -> None:
     assert told == (Listener("A", "outside", 5), Listener("B", "out", 9))
 
 
+def test_settings_of_one_listener_are_taken_from_every_source() -> None:
+    name = "listener.name.ssl.ssl.keystore.location"
+    own = ("listeners=SSL://h:1", f"{name}=/of-flag")
+    assert settings_of(*own).kafka.given[name] == "/of-flag"
+    toml = f'[kafka]\nlisteners = "SSL://h:1"\n"{name}" = "/of-file"\n'
+    assert settings_of(toml=toml).kafka.given[name] == "/of-file"
+    environ = {"FRAZIL_KAFKA_LISTENER_NAME_SSL_SSL_KEYSTORE_LOCATION": "/of-environment"}
+    assert settings_of(toml=toml, environ=environ).kafka.given[name] == "/of-environment"
+
+
+def test_kafkas_name_of_a_listener_belongs_under_kafka_in_the_file() -> None:
+    (mistake,) = mistakes_of(toml='"listener.name.ssl.ssl.client.auth" = "none"')
+    assert "put it under [kafka]" in mistake
+
+
 def test_advertising_a_listener_that_is_not_there_is_a_mistake() -> None:
     (mistake,) = mistakes_of("listen=A://h:1", "advertise=C://h:1")
     assert "no listener is called C" in mistake

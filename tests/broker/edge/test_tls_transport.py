@@ -1,10 +1,16 @@
 """Connections of TLS: handshakes that come to something and those that do not, and bytes both ways."""
 
 import asyncio
+import itertools
 import ssl
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from broker.edge.handshakes import PATIENCE_MS, Handshakes, Turns
+from broker.edge.limits import ServerLimits
 from broker.edge.tls_transport import ENCRYPTED_BYTES_MAX, HANDSHAKE_MS_MAX, PIECE_BYTES
 from protocol import apis
 from tests.broker.edge.tls_stage import authority, signed, tls_connected, tls_staged
@@ -127,6 +133,52 @@ async def test_who_has_not_done_the_handshake_in_time_is_closed():
         assert failed(stage) == {"late": 2}
 
 
+async def test_a_handshake_waits_for_its_turn_and_who_takes_long_gives_way():
+    async with tls_staged() as stage:
+        stage.server._shaker._handshakes = Handshakes(under_way_max=1, per_address_max=1)
+        slow, waiting = stage.dial(), stage.dial(address="10.0.0.2")
+        slow.step()
+        waiting.step()
+        await settle()
+        assert len(waiting.transport.writes) == 0
+        await asyncio.sleep(2 * PATIENCE_MS / 1000)
+        assert slow.closed
+        assert failed(stage) == {"late": 1}
+        await waiting.shake()
+        waiting.send(*METADATA)
+        assert len(stage.started) == 1
+
+
+async def test_who_waits_for_his_turn_is_not_late():
+    async with tls_staged() as stage:
+        stage.server._shaker._handshakes = Handshakes(under_way_max=0, per_address_max=1)
+        stage.server._shaker._handshakes.due = lambda _now_ms: Turns([], [])
+        client = stage.dial()
+        client.step()
+        await asyncio.sleep(3 * HANDSHAKE_MS_MAX / 1000)
+        assert not client.closed
+        assert failed(stage) == {}
+
+
+async def test_a_connection_that_is_refused_costs_no_handshake():
+    limits = ServerLimits(
+        connections_max=1, connections_per_address_max=0, idle_ms_max=-1, held_bytes_max=1 << 30
+    )
+    async with tls_staged(limits=limits) as stage:
+        client = stage.dial()
+        await settle()
+        assert client.closed
+        assert stage.node.stats.connections_refused == {"address": 1}
+        assert failed(stage) == {}
+
+
+async def test_an_agent_that_ends_lets_go_of_handshakes_under_way():
+    async with tls_staged() as stage:
+        client = stage.dial()
+        client.step()
+    assert client.closed
+
+
 # Who it is.
 
 
@@ -188,6 +240,37 @@ async def test_a_certificate_that_is_not_trusted_is_refused(kind):
 
 
 # Bytes.
+
+
+@settings(max_examples=60)
+@given(
+    bodies=st.lists(st.integers(0, 3_000), min_size=1, max_size=5),
+    records=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
+    reads=st.lists(st.integers(1, 2_000), min_size=1, max_size=5),
+)
+async def test_however_records_and_reads_are_cut_requests_are_the_same(bodies, records, reads):
+    async with tls_connected() as (stage, client):
+        sent = [bytes([index]) * size for index, size in enumerate(bodies)]
+        plain = b"".join(client.frame(*PRODUCE, body=body) for body in sent)
+        begun_at = client.kafka.arrived()[0]
+        stream = b"".join(map(client.sealed, pieces(plain, records)))
+        for data in pieces(stream, reads):
+            client.feed(data)
+        await settle()
+        assert [bytes(call.body) for call in stage.started] == sent
+        numbers = [call.first_byte for call in stage.started]
+        assert numbers == sorted(numbers)
+        assert begun_at <= numbers[0]
+        assert client.kafka.arrived() == (begun_at + len(stream), 0)
+
+
+def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    at = 0
+    for size in itertools.cycle(sizes):
+        if at >= len(data):
+            return
+        yield data[at : at + size]
+        at += size
 
 
 async def test_a_big_request_in_many_records_is_one_request():

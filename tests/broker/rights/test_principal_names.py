@@ -1,9 +1,13 @@
 """Names of principals, as Kafka makes them of certificates (KIP-371)."""
 
+import contextlib
+
 import pytest
 from cryptography import x509
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID as Oid
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.rights.principal_names import NoRuleError, PrincipalRules, rfc2253
 
@@ -68,6 +72,12 @@ def test_domain_parts_and_user_ids_have_words():
 def test_a_subject_that_is_cut_off_is_an_error(cut: int):
     with pytest.raises(ValueError, match="cut off"):
         rfc2253(der((Oid.COMMON_NAME, "client1"))[:cut])
+
+
+@given(st.binary(max_size=80))
+def test_whatever_a_certificate_has_as_its_subject_is_a_name_or_an_error(subject: bytes):
+    with contextlib.suppress(ValueError):
+        assert isinstance(rfc2253(subject), str)
 
 
 # Rules.

@@ -152,6 +152,19 @@ async def test_what_the_library_had_decrypted_and_not_delivered_is_not_in_reply(
         assert is_reply(stage, 3)
 
 
+async def test_what_waited_to_be_delivered_is_no_younger_for_what_came_behind_it():
+    async with tls_connected() as (stage, client):
+        client.send(*METADATA)
+        deliver = client.protocol._deliver
+        client.protocol._deliver = lambda: None
+        client.feed(client.sealed(client.frame(*METADATA)))
+        client.protocol._deliver = deliver
+        await challenge(stage)
+        client.send(*METADATA)
+        await settle()
+        assert not is_reply(stage, 1)
+
+
 async def test_a_challenge_that_is_not_yet_encrypted_has_not_left():
     async with tls_connected() as (stage, client):
         client.send(*METADATA)
@@ -217,6 +230,26 @@ async def test_old_records_still_in_the_kernel_do_not_pass_for_an_answer_to_the_
         assert not client.kernel
         assert not stage.started
         assert len(stage.refused) == 6
+
+
+@pytest.mark.promise("P17")
+async def test_what_is_delivered_after_a_pause_does_not_show_that_the_socket_is_dry():
+    """The read that took it was long ago: who knows what has arrived since."""
+    async with tls_connected() as (stage, client):
+        deliver = client.protocol._deliver
+        client.protocol._deliver = lambda: None
+        client.feed(client.sealed(client.frame(*PRODUCE)))
+        client.protocol._deliver = deliver
+        stage.stall()
+        client.protocol.pause_reading()
+        client.protocol.resume_reading()
+        await settle()
+        assert len(stage.refused) == 1
+        client.send(*PRODUCE)
+        assert len(stage.refused) == 2
+        await settle()
+        client.send(*PRODUCE)
+        assert len(stage.started) == 1
 
 
 @pytest.mark.promise("P17")

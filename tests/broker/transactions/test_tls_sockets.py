@@ -1,17 +1,22 @@
 """Challenges over real sockets of TLS, on both event loops: no part of a record is a reply too early."""
 
 import asyncio
+import os
 import ssl
 import struct
+import time
 
 import pytest
 
 from broker.edge.unread import unread_bytes
 from protocol import apis, messages
+from protocol.errors import ErrorCode
 from protocol.framing import request_frame
 from protocol.messages import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    CreatableTopic,
+    CreateTopicsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
 )
@@ -67,6 +72,10 @@ class RecordClient:
         """Of the next answer to EndTxn v1: correlation id, throttle time, error code."""
         return struct.unpack(">iih", await self.answer())[2]
 
+    def write_now(self, data: bytes) -> None:
+        """Into the kernel, without a turn of the loop."""
+        assert os.write(self._writer.get_extra_info("socket").fileno(), data) == len(data)
+
     def close(self) -> None:
         self._writer.close()
 
@@ -79,7 +88,7 @@ def end_frame(producer_id: int) -> bytes:
     return request_frame(apis.END_TXN, 1, 1, "test", body)
 
 
-def perform(play, loop_factory) -> None:
+def perform(play, loop_factory, *, patience=PATIENT) -> None:
     authority = Authority()
     signed = authority.sign()
     settings = (
@@ -90,7 +99,7 @@ def perform(play, loop_factory) -> None:
     )
 
     async def main() -> None:
-        async with agent_of(Place(), *PATIENT, *settings) as running:
+        async with agent_of(Place(), *patience, *settings) as running:
             await running.until(ready=True, seconds=60)
             plain = await running.connect()
             assert await plain.create("logs") == 0
@@ -114,6 +123,20 @@ def perform(play, loop_factory) -> None:
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
+
+
+def create_frame(name: str) -> bytes:
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    body = messages.encode_request(apis.CREATE_TOPICS, 4, request)
+    return request_frame(apis.CREATE_TOPICS, 4, 1, "test", body)
+
+
+async def created(client: RecordClient) -> ErrorCode:
+    """What the next answer to CreateTopics says of its one topic."""
+    body = memoryview(await client.answer())[4:]
+    (topic,) = messages.decode_response(apis.CREATE_TOPICS, 4, body).topics
+    return ErrorCode(topic.error_code)
 
 
 async def connection_of(agent):
@@ -204,3 +227,26 @@ def test_an_end_that_waits_in_the_kernel_is_challenged_too(loop_factory):
         assert await client.code() == 0
 
     perform(play, loop_factory)
+
+
+@LOOPS
+@pytest.mark.promise("P17")
+@pytest.mark.parametrize("cut", [5, -1])
+def test_what_came_around_a_stall_is_refused_also_where_half_a_record_came(loop_factory, cut):
+    async def play(agent, _producer_id, client):
+        first, second = (client.sealed(create_frame(name)) for name in ("first", "second"))
+        client.write_now(first + second[:cut])
+        time.sleep(1)  # The loop stands still, as in a process that is frozen.
+        assert await created(client) is ErrorCode.NOT_CONTROLLER
+        client.write(second[cut:])
+        assert await created(client) is ErrorCode.NOT_CONTROLLER
+        topics = agent.node.log_client.machine.topics
+        assert topics.by_name("first") is None
+        assert topics.by_name("second") is None
+        for _ in range(10):  # A busy machine may stand still once more.
+            client.write(client.sealed(create_frame("third")))
+            if await created(client) is ErrorCode.NONE:
+                return
+        raise AssertionError("never believed again")
+
+    perform(play, loop_factory, patience=(*PATIENT[:2], "stall.ms=700"))
