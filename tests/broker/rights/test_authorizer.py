@@ -210,7 +210,7 @@ def modelled(bindings, who, operation, resource_type, name, *, allow_everyone):
     return allow_everyone and not of_resource
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(BINDINGS, max_size=8), st.lists(BINDINGS, max_size=4), st.booleans())
 def test_decisions_are_those_of_the_slow_model_whatever_came_and_went(made, gone, allow_everyone):
     acls = Acls()
