@@ -39,8 +39,16 @@ async def handle(
 def refusal(
     call: Call, request: DescribeUserScramCredentialsRequest, error: KafkaError
 ) -> DescribeUserScramCredentialsResponse:
+    message = error.message or None
     return DescribeUserScramCredentialsResponse(
-        error_code=error.code, error_message=error.message or None
+        error_code=error.code,
+        error_message=message,
+        results=[
+            DescribeUserScramCredentialsResult(
+                user=user.name, error_code=error.code, error_message=message
+            )
+            for user in request.users or ()
+        ],
     )
 
 
