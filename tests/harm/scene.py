@@ -175,14 +175,16 @@ async def _watched(declared: Declared, agent: FrazilDev, scene: Scene) -> Verdic
         _order(canary, "watch")
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with asyncio.timeout(ATTACK_S_MAX):
-            await declared.run(scene)
-        await asyncio.sleep(max(0.0, WATCHED_S_MIN - (loop.time() - began)))
-        _order(canary, "tell")
-        assert canary.stdout is not None
-        told = await canary.stdout.read()
-        sampled.cancel()
-        scene.close()
+        try:
+            async with asyncio.timeout(ATTACK_S_MAX):
+                await declared.run(scene)
+            await asyncio.sleep(max(0.0, WATCHED_S_MIN - (loop.time() - began)))
+            _order(canary, "tell")
+            assert canary.stdout is not None
+            told = await canary.stdout.read()
+        finally:
+            sampled.cancel()
+            scene.close()
     return Verdict(
         account=Account(**json.loads(told)),
         sent=scene.sent,

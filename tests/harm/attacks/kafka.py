@@ -8,7 +8,6 @@ from typing import Any
 
 from protocol import apis, messages
 from protocol.compression import Codec
-from protocol.errors import ErrorCode
 from protocol.messages import (
     AddOffsetsToTxnRequest,
     AlterableConfig,
@@ -92,12 +91,16 @@ async def _joined(scene: Scene, member_id: str = "member", **subscription: Any) 
         topic_partitions=[],
         **subscription,
     )
+    answer = await _done(peer, apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    return int(answer.member_epoch)
+
+
+async def _done(peer: Peer, key: int, version: int, request: Any) -> Any:
+    """The answer, once it is no error: an agent that has just begun does not hold all groups yet."""
     async with asyncio.timeout(SERVED_S):
-        while True:
-            answer = await peer.ask(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
-            if answer.error_code == ErrorCode.NONE:
-                return int(answer.member_epoch)
+        while error_of(answer := await peer.ask(key, version, request)):
             await asyncio.sleep(0.1)
+    return answer
 
 
 @attack(memory_max=256 << 20)
@@ -177,7 +180,7 @@ async def one_offset_asked_for_over_and_over(scene: Scene) -> None:
     commit = OffsetCommitRequest(
         group_id="offsets", generation_id_or_member_epoch=-1, topics=[topic]
     )
-    assert not error_of(await peer.ask(apis.OFFSET_COMMIT, 8, commit))
+    await _done(peer, apis.OFFSET_COMMIT, 8, commit)
     wanted = OffsetFetchRequestTopic(name="canary", partition_indexes=[0] * 60_000)
     group = OffsetFetchRequestGroup(group_id="offsets", topics=[wanted] * 4)
     body = messages.encode_request(apis.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[group]))
