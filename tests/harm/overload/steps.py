@@ -277,7 +277,7 @@ class Experiment:
         self.agent = agent
         self.crowd = crowd
         # Nice, so that canary and servers have their turns.
-        self._load = Conversation("-m", "tests.harm.overload.load", nice=10)
+        self._load = Conversation("-m", "tests.harm.overload.load", nice=19)
         self._canary = Conversation("-m", "tests.harm.canary", str(agent.port), "canary")
         self._watch = Watch(agent)
         self.unloaded = Account()
