@@ -306,11 +306,20 @@ class GroupCoordinator:
             joins=request.member_epoch == 0,
             fresh_id="" if request.member_id else self._fresh_id(),
         )
-        if request.subscribed_topic_regex and len(topics) > MATCHED_AT_ONCE:
+        regex = request.subscribed_topic_regex
+        is_behind = seen is not None and self._is_behind(request, seen)
+        if len(topics) > MATCHED_AT_ONCE and (regex or is_behind):
             assert self._tasks is not None
-            self._tasks.create_task(self._match(call, request.subscribed_topic_regex, ask))
+            self._tasks.create_task(self._match(call, regex, seen if is_behind else None, ask))
         else:
             ask()
+
+    def _is_behind(self, request: ConsumerGroupHeartbeatRequest, seen: TopicsSeen) -> bool:
+        """Whether the group will look at rights that have changed; it does at the first expression."""
+        if request.subscribed_topic_regex:
+            return True
+        group = self.runtime.in_memory(request.group_id)
+        return group is not None and group.is_behind(request.member_id, seen)
 
     def _topics_seen(self, call: Call) -> TopicsSeen | None:
         rights = self._rights
@@ -322,13 +331,20 @@ class GroupCoordinator:
             lambda name: rights.allows(requester, Operation.DESCRIBE, ResourceType.TOPIC, name),
         )
 
-    async def _match(self, call: Call, regex: str, ask: Callable[[], None]) -> None:
-        """Have all names of topics matched, a slice of the loop at a time, before the group asks
-        what the expression means. What is wrong with it the group says."""
+    async def _match(
+        self, call: Call, regex: str | None, seen: TopicsSeen | None, ask: Callable[[], None]
+    ) -> None:
+        """Have all names of topics matched, and rights to them decided, a slice of the loop at a time,
+        before the group asks what the expression means: both are remembered. What is wrong with it
+        the group says."""
         names = frozenset([topic.name for topic in self._log_client.machine.topics])
+        turns = self._slices.of(call)
         with contextlib.suppress(KafkaError, AbandonedError):
-            matching = MATCHES.resolve(regex, names, field="")
-            await self._slices.of(call).run(matching)
+            if regex:
+                names = await turns.run(MATCHES.resolve(regex, names, field=""))
+            if seen is not None:
+                async for name in turns.over(names):
+                    seen.sees(name)
         # Not in this task: a bug in the group ends the group.
         asyncio.get_running_loop().call_soon(ask)
 

@@ -44,7 +44,7 @@ from broker.groups.consumer.requests import (
 from broker.groups.consumer.steps import advance
 from broker.groups.consumer.topics import SubscribedTopics, subscribes
 from broker.groups.group.deadlines import Deadlines
-from broker.groups.group.effects import Answer, Caller, Effects
+from broker.groups.group.effects import Answer, Caller, Effects, TopicsSeen
 from coordinator.commands.group_commands import GroupKind
 from coordinator.tables.groups import MEMBERS_MAX
 from coordinator.tables.topics import Topics
@@ -89,6 +89,12 @@ class ConsumerGroup:
             self._limit_revocation(member, now_ms)
 
     # KIP-848.
+
+    def is_behind(self, member_id: str, seen: TopicsSeen) -> bool:
+        """Whether the next heartbeat of the member has its expression resolved anew, since rights
+        have changed."""
+        member = self.image.members.get(member_id)
+        return bool(member and member.subscription.regex) and self.subscribed.is_behind(seen)
 
     def consumer_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics

@@ -59,9 +59,13 @@ class SubscribedTopics:
     def show(self, seen: TopicsSeen) -> None:
         """Resolve expressions by what this client may see. When rights have changed it is due at
         once; until they change again it is the one who came first that counts, as in Kafka."""
-        if self._seen is None or self._seen.version != seen.version:
+        if self.is_behind(seen):
             self._seen = seen
             self._matches_version = self._version = None
+
+    def is_behind(self, seen: TopicsSeen) -> bool:
+        """Whether expressions have to be resolved anew, since rights have changed."""
+        return self._seen is None or self._seen.version != seen.version
 
     def is_due(self, topics: Topics, now_ms: int) -> bool:
         """Whether there are other topics than those seen, and that was long enough ago."""
@@ -104,13 +108,14 @@ class SubscribedTopics:
 
     def _matching(self, regex: str, topics: Topics) -> frozenset[str]:
         if topics.version != self._matches_version or len(self._matches) > PATTERNS_MAX:
-            seen = self._seen
-            names = [topic.name for topic in topics]
-            self._names = frozenset(names if seen is None else filter(seen.sees, names))
+            self._names = frozenset([topic.name for topic in topics])
             self._matches = {}
             self._matches_version = topics.version
         if regex not in self._matches:
-            self._matches[regex] = finish(MATCHES.resolve(regex, self._names, field=FIELD))
+            # Of all names, whatever may be seen: so much is remembered when rights change.
+            matching = finish(MATCHES.resolve(regex, self._names, field=FIELD))
+            seen = self._seen
+            self._matches[regex] = matching if seen is None else seen.of(matching)
         return self._matches[regex]
 
 

@@ -11,7 +11,7 @@ for a Write that follows. Whoever was parked with the old one has been answered 
 token is the new one's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from coordinator.commands.group_commands import ChangeGroup, DeleteGroup
@@ -24,6 +24,10 @@ class TopicsSeen(NamedTuple):
     """Another one: it may be others by now."""
     sees: Callable[[str], bool]
     """By name."""
+
+    def of(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names that it may see."""
+        return frozenset(filter(self.sees, names))
 
 
 class Caller(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from broker.config.group_settings import GroupSettings
-from broker.groups.group.effects import Answer, Caller, Effects
+from broker.groups.group.effects import Answer, Caller, Effects, TopicsSeen
 from coordinator.commands.group_commands import GroupKind
 from coordinator.tables.groups import GroupRow
 from coordinator.tables.topics import Topics
@@ -54,6 +54,10 @@ class LiveGroup(Protocol):
     def consumer_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics
     ) -> Effects: ...
+
+    def is_behind(self, member_id: str, seen: TopicsSeen) -> bool:
+        """Whether the member's next heartbeat has an expression resolved anew, since rights changed."""
+        ...
 
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, version: int, now_ms: int

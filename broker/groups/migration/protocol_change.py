@@ -35,7 +35,7 @@ from broker.groups.consumer.delta import GroupDelta
 from broker.groups.consumer.image import GroupImage
 from broker.groups.consumer.members import Member
 from broker.groups.consumer.requests import refused, validate
-from broker.groups.group.effects import Answer, Caller, Effects, ReplaceGroup, Write
+from broker.groups.group.effects import Answer, Caller, Effects, ReplaceGroup, TopicsSeen, Write
 from broker.groups.group.live import LiveGroup
 from broker.groups.migration.classic_in_consumer import MixedGroup
 from broker.groups.migration.members import (
@@ -93,6 +93,9 @@ class MigratingClassicGroup(ClassicGroup):
         self._row_ids = tuple(row.members)
         if self._state is State.STABLE:
             self._prepare(now_ms)
+
+    def is_behind(self, member_id: str, seen: TopicsSeen) -> bool:
+        return False
 
     def consumer_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, topics: Topics

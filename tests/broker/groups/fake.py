@@ -127,6 +127,9 @@ class FakeGroup:
         self.then = then
         return [Write((self._change(removed=(identity.member_id,)),))]
 
+    def is_behind(self, member_id, seen):
+        return False
+
     def consumer_heartbeat(self, caller, request, topics):
         self._call("consumer_heartbeat")
         response = ConsumerGroupHeartbeatResponse(

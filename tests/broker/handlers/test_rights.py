@@ -7,6 +7,8 @@ import logging
 
 import pytest
 
+from broker.calls.slices import SLICE_ELEMENTS
+from broker.rights.authorizer import Authorizer
 from protocol import apis, messages
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
@@ -458,6 +460,43 @@ async def test_an_expression_matches_what_may_be_described_and_sees_a_change(wor
         await allow(one, acl(DESCRIBE, name="theirs"))
         await asyncio.sleep(2)
         assert await assigned(request) == {mine, theirs}
+
+
+async def test_when_rights_change_those_to_many_topics_are_decided_in_slices(world, monkeypatch):
+    decided: list[str] = []
+    most = 0
+    decide = Authorizer._decide
+
+    def counted(self, requester, operation, resource_type, name):
+        decided.append(name)
+        return decide(self, requester, operation, resource_type, name)
+
+    async def look():
+        nonlocal most
+        while True:
+            most = max(most, len(decided))
+            decided.clear()
+            await asyncio.sleep(0.0005)
+
+    async with guarded(world) as one:
+        names = [f"topic-{number}" for number in range(3 * SLICE_ELEMENTS)]
+        await ask(
+            one, apis.CREATE_TOPICS, requests.create_topics(dict.fromkeys(names, 1)), who=ADMIN
+        )
+        await allow(one, acl(READ, GROUP, "g"))
+        client = connect(one)
+        request = heartbeat(subscribed_topic_regex="topic.*", subscribed_topic_names=None)
+        response = await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        steady = heartbeat(
+            member_epoch=response.member_epoch, rebalance_timeout_ms=-1, topic_partitions=None
+        )
+        await allow(one, acl(DESCRIBE, name="topic", prefix=True))
+        monkeypatch.setattr(Authorizer, "_decide", counted)
+        looks = asyncio.create_task(look())
+        response = await client.call(apis.CONSUMER_GROUP_HEARTBEAT, 1, steady)
+        looks.cancel()
+        assert response.error_code == NONE
+        assert 0 < most <= SLICE_ELEMENTS + 10
 
 
 async def test_a_group_with_topics_that_may_not_be_described_is_not_described(world):
