@@ -34,7 +34,7 @@ SETTINGS = (
     "puts.per.second=1000",
 )
 PARTITIONS = 4
-EVERY_S = 10.0
+EVERY_S = 8.0
 """From one fault to the next."""
 PIPED_S = 150.0
 WORKER_PAUSE_S = 10.0
@@ -86,7 +86,7 @@ def _is_piped(agents: list[Frazil], stream: Stream, sink: str) -> bool:
 
 @pytest.mark.parametrize(
     ("records", "rounds", "level", "disturb"),
-    [(20_000, 4, 2, _kill), (6_000, 3, 1, _pause), (6_000, 3, 2, _restart)],
+    [(15_000, 3, 2, _kill), (6_000, 3, 1, _pause), (6_000, 3, 2, _restart)],
     ids=["kill", "pause-version-1", "restart"],
 )
 def test_two_workers_pass_each_record_once_whatever_befalls_the_agents(

@@ -1,8 +1,8 @@
 """An honest client beside an attack: `python -m tests.harm.canary PORT TOPIC`.
 
-It produces 100 records a second, each in a request of its own, reads them back, and pings with
-ApiVersions, over three connections from 127.0.0.2. The line "watch" on its input begins the account,
-"lap" writes it (`Account`, as JSON) and begins another. The line "tell" ends it: it sends no more, waits
+When the line "begin" comes on its input it produces 100 records a second, each in a request of its own,
+reads them back, and pings with ApiVersions, over three connections from 127.0.0.2. The line "watch"
+begins the account, "lap" writes it (`Account`, as JSON) and begins another. The line "tell" ends it: it sends no more, waits
 until all that was acknowledged is read, and writes the account. A connection that is closed, an error,
 or a record that is not read within 30 s is told as what was lost.
 """
@@ -94,6 +94,7 @@ class Canary:
         """Records, by the error."""
 
     async def run(self, orders: asyncio.StreamReader, tell: Callable[[Account], None]) -> None:
+        assert (await orders.readline()).strip() == b"begin", "the canary's owner is gone"
         producer, consumer, pinger = [await Client.open(self._port) for _ in range(3)]
         created = await producer.ask(
             apis.CREATE_TOPICS, CREATE_TOPICS_VERSION, requests.create_topics({self._topic: 1})

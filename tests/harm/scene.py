@@ -160,14 +160,18 @@ async def verdict_of(declared: Declared, folder: Path, *, checkout: Path | None 
     if checkout is not None:
         agent.child.env["PYTHONPATH"] = str(checkout)
     try:
-        await asyncio.to_thread(agent.start)
-        return await _watched(declared, agent, Scene(agent, registry_port))
+        async with _canary(agent.port) as canary:
+            await asyncio.to_thread(agent.start)
+            return await _watched(declared, agent, Scene(agent, registry_port), canary)
     finally:
         agent.child.kill()
 
 
-async def _watched(declared: Declared, agent: FrazilDev, scene: Scene) -> Verdict:
-    async with _canary(agent.port) as canary, asyncio.TaskGroup() as tasks:
+async def _watched(
+    declared: Declared, agent: FrazilDev, scene: Scene, canary: asyncio.subprocess.Process
+) -> Verdict:
+    _order(canary, "begin")
+    async with asyncio.TaskGroup() as tasks:
         await asyncio.sleep(WARM_S)
         before = resident(agent.child.pid)
         most = [before]

@@ -279,6 +279,7 @@ class Experiment:
         # Nice, so that canary and servers have their turns.
         self._load = Conversation("-m", "tests.harm.overload.load", nice=19)
         self._canary = Conversation("-m", "tests.harm.canary", str(agent.port), "canary")
+        self._canary.say("begin")
         self._watch = Watch(agent)
         self.unloaded = Account()
         self.memory_before = 0
