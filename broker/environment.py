@@ -88,6 +88,7 @@ def log_options(settings: Settings) -> LogOptions:
     return LogOptions(
         user=settings.log_user,
         password=settings.log_password,
+        password_file=_path(settings.log_password_file),
         ca_file=_path(settings.log_ca),
         cert_file=_path(settings.log_cert),
         key_file=_path(settings.log_key),

@@ -17,8 +17,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from broker.api import Api, Cold, ErrorResponse, Narrow, Narrowed, Resource, Right
+from broker.api import Api, Cold, ErrorResponse, Narrow, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call, api_name
+from broker.config import topic_configs
 from broker.node import Node
 from broker.rights.audit import told_names
 from broker.rights.rights import Rights
@@ -45,6 +46,9 @@ _WORDS: Final = {
     Resource.USER: "Delegation Token authorization failed.",
 }
 
+OWN_CONFIGS: Final = Right(Operation.ALTER_CONFIGS, Resource.CLUSTER)
+"""Asked for where a topic gets a config that is Frazil's own: tables and checks cost the cluster's
+owner, and one topic's owner may not spend that."""
 
 TOLD_MAX: Final = 1_000
 """Names, and error codes, of one request that the audit looks at."""
@@ -135,6 +139,15 @@ def cluster_operations(node: Node, call: Call, every: int) -> int:
     asks = Asker(node.rights, call)
     operations = asks.operations(Resource.CLUSTER, CLUSTER_NAME)
     return operations if operations >> 8 & 1 else 0
+
+
+def check_own_configs(node: Node, call: Call, names: Iterable[str]) -> None:
+    """Raises KafkaError when one of these configs of a topic, which are to change, is Frazil's own,
+    and the right to that is missing (`OWN_CONFIGS`)."""
+    own = [name for name in names if name.startswith(topic_configs.OWN_PREFIX)]
+    if own and not permits(node, call, OWN_CONFIGS, CLUSTER_NAME):
+        reason = f"{own[0]} needs ALTER_CONFIGS on the cluster beside the right to the topic."
+        raise KafkaError(CODES[Resource.CLUSTER], reason)
 
 
 def named(request: Any, path: str) -> Iterator[Any]:

@@ -201,6 +201,7 @@ SHELLS = {
         "stores.open_store",
         "stores.retry",
         "stores.s3",
+        "stores.s3_credentials",
         "writer",
     },
     "coordinator": {
@@ -209,6 +210,7 @@ SHELLS = {
         "log.etcd",
         "log.etcd_client",
         "log.etcd_cut",
+        "log.etcd_files",
         "log.etcd_keys",
         "log.etcd_pb2",
         "log.memory",

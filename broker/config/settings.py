@@ -285,6 +285,8 @@ class Settings:
     log_user: str | None = _setting("log.user", "", TEXT, "User of etcd.")
     log_password: str | None = _setting("log.password", "", TEXT,
         "Password of log.user.", secret=True)
+    log_password_file: str | None = _setting("log.password.file", "", FILE,
+        "File with the password of log.user in one line; read again when it changes.")
     log_ca: str | None = _setting("log.ca", "", FILE,
         "Certificates (PEM) to trust for etcd; switches TLS on.")
     log_cert: str | None = _setting("log.cert", "", FILE, "Client certificate (PEM) for etcd.")

@@ -25,7 +25,9 @@ _NO_TIERS = "No effect: there are no tiers."
 _NO_REPLICAS = "No effect: brokers do not copy from each other."
 _ALWAYS_DURABLE = "No effect: records are durable before they are acknowledged."
 
-RECORDS_VALIDATE = "frazil.records.validate"
+OWN_PREFIX = "frazil."
+"""Of configs that Kafka does not have: tables, and what is done beyond what Kafka does."""
+RECORDS_VALIDATE = f"{OWN_PREFIX}records.validate"
 
 _ROWS = (
     ConfigRow("cleanup.policy", Kind.LIST, "delete",

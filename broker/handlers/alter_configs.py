@@ -5,8 +5,8 @@ groups (KIP-848) have configs of their own, as commands in the log; a group id m
 before there is such a group. The settings of an agent come from its file, environment and flags:
 brokers, their loggers and client metrics cannot be altered.
 
-Errors, per resource: 3, 7 (may still happen), 17, 35 (configs of tables while an older agent is
-live), 40, 41 (no session: send it elsewhere), 42 (twice in a request, or of a kind that cannot be
+Errors, per resource: 3, 7 (may still happen), 17, 31 (configs that are Frazil's own, without the
+right to the cluster), 35 (configs of tables while an older agent is live), 40, 41 (no session: send it elsewhere), 42 (twice in a request, or of a kind that cannot be
 altered), 44 (more than fits).
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
@@ -159,6 +160,7 @@ async def alter(
             command = _command(node, item)
             byte_count = 0
             if isinstance(command, SetTopicConfigs):
+                guards.check_own_configs(node, call, [name for name, _ in command.configs])
                 byte_count = require_configs(node, owner, item.resource_name, command.configs)
         except KafkaError as error:
             item.refused = error

@@ -7,7 +7,8 @@ the name is free, apply decides; validate_only asks the machine the same behind 
 There are no replicas: any replication factor from 1 to 32767 is taken, assignments are checked
 for form and then dropped, and the answer says how many agents Metadata lists for a partition.
 
-Errors: 7 (may still happen), 17, 35 (configs of tables while an older agent is live), 36, 37, 38,
+Errors: 7 (may still happen), 17, 31 (configs that are Frazil's own, without the right to the
+cluster), 35 (configs of tables while an older agent is live), 36, 37, 38,
 39, 40, 41 (no session: send it elsewhere), 42, 44 (partitions are nearly used up, by this client).
 """
 
@@ -62,7 +63,7 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
     wanted = []
     for topic in request.topics:
         await turns.spend(CREATION_ELEMENTS + len(topic.configs) + len(topic.assignments))
-        wanted.append(_validate(node, topic))
+        wanted.append(_validate(node, call, topic))
     names = Counter(topic.name for topic in request.topics)
     for item in wanted:
         if names[item.topic.name] > 1:
@@ -127,7 +128,7 @@ API: Final = Api(
     handler=Cold(handle, refusal, narrow),
     unavailable=ErrorCode.NOT_CONTROLLER,
     changes=True,
-    rights=(CREATE, DESCRIBE_CONFIGS),
+    rights=(CREATE, DESCRIBE_CONFIGS, guards.OWN_CONFIGS),
     is_audited=True,
 )
 
@@ -147,14 +148,14 @@ def _once(wanted: list[_TopicCreation]) -> list[_TopicCreation]:
     return list({item.topic.name: item for item in wanted}.values())
 
 
-def _validate(node: Node, topic: CreatableTopic) -> _TopicCreation:
+def _validate(node: Node, call: Call, topic: CreatableTopic) -> _TopicCreation:
     try:
-        return _TopicCreation(topic=topic, command=_command(node, topic))
+        return _TopicCreation(topic=topic, command=_command(node, call, topic))
     except KafkaError as error:
         return _TopicCreation(topic=topic, refused=error)
 
 
-def _command(node: Node, topic: CreatableTopic) -> CreateTopic:
+def _command(node: Node, call: Call, topic: CreatableTopic) -> CreateTopic:
     """The command for a topic. Raises KafkaError for what can never be."""
     if topic.name == CLUSTER_METADATA:
         reason = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
@@ -178,6 +179,7 @@ def _command(node: Node, topic: CreatableTopic) -> CreateTopic:
         reason = f"Replication factor was set to {factor}; at least 1, or -1 for the default."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
     configs = _configs(topic)
+    guards.check_own_configs(node, call, [name for name, _ in configs])
     refuse_tables_of_some(node, [name for name, _ in configs])
     return CreateTopic(topic.name, partitions, configs)
 

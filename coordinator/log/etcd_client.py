@@ -12,6 +12,10 @@ cluster, or of an older revision than was seen before it was asked for, raises L
 
 Login is by user and password; the token is renewed when etcd no longer accepts it.
 
+Certificates and passwords may change (`look`): then calls go over new channels, those that are under
+way end on the old ones, and a watch ends without an error. The password before counts as long as
+etcd takes the new one for wrong, so it does not matter which of the two learns of it first.
+
 The messages are generated from etcd.proto, which is our own excerpt:
 `python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. coordinator/log/etcd.proto`
 """
@@ -19,7 +23,7 @@ The messages are generated from etcd.proto, which is our own excerpt:
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeVar
 
 import grpc
@@ -37,10 +41,16 @@ TRY_S = 1.0
 CALL_S_MAX = 4.0
 ROUND_PAUSE_S = 0.1
 """After all endpoints have failed once."""
+LOGIN_PAUSE_S = 0.5
+"""After a password that etcd refused; it may be about to change."""
 
 PROGRESS_S = 0.5
 QUIET_S_MAX = 2.0
 """A watch that hears nothing for so long is given up."""
+
+LOOK_S = 2.0
+"""How often is looked whether passwords or certificates have changed."""
+assert LOOK_S > TRY_S, "a try on an old channel has ended when the channel is closed"
 
 RESPONSE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -109,12 +119,21 @@ class EtcdOptions:
     """How to reach and convince etcd. Certificates and key are PEM."""
 
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     tls: bool = False
     ca: bytes | None = None
     """None: the system's."""
     cert: bytes | None = None
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def login(self) -> tuple[str | None, str | None]:
+        return self.user, self.password
+
+    @property
+    def connection(self) -> tuple[bool, bytes | None, bytes | None, bytes | None]:
+        """What a channel is made of."""
+        return self.tls, self.ca, self.cert, self.key
 
 
 class _Method(NamedTuple):
@@ -147,6 +166,8 @@ class _Member:
         self.endpoint = endpoint
         self._options = options
         self._channel: grpc.aio.Channel | None = None
+        self._old: list[grpc.aio.Channel] = []
+        """Calls may be under way on them."""
         self._calls: dict[str, Any] = {}
 
     def unary(self, method: _Method) -> Any:
@@ -155,9 +176,24 @@ class _Member:
     def stream(self, method: _Method) -> Any:
         return self._made(method, "stream_stream")
 
+    def renew(self, options: EtcdOptions) -> None:
+        """Calls from now on go over another channel."""
+        self._options = options
+        self._calls = {}
+        if self._channel is not None:
+            self._old.append(self._channel)
+            self._channel = None
+
+    async def close_old(self) -> None:
+        """What is still under way there ends."""
+        old, self._old = self._old, []
+        for channel in old:
+            await channel.close(None)
+
     async def aclose(self) -> None:
         channel, self._channel = self._channel, None
         self._calls = {}
+        await self.close_old()
         if channel is not None:
             await channel.close(None)
 
@@ -183,10 +219,22 @@ class _Member:
 class EtcdClient:
     """Calls raise LogUnavailableError (repeat), LogRefusedError, and what they name."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], options: EtcdOptions = EtcdOptions()) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        options: EtcdOptions = EtcdOptions(),
+        look: Callable[[], EtcdOptions | None] | None = None,
+    ) -> None:
+        """`look` is called in a thread, every LOOK_S at most; it returns options that have changed."""
         assert endpoints
         self._members = [_Member(endpoint, options) for endpoint in endpoints]
         self._options = options
+        self._options_before: EtcdOptions | None = None
+        """With another password."""
+        self._look = look
+        self._look_next_s = 0.0
+        self._generation = 0
+        """Of channels."""
         self._current = 0
         self._cluster_id: int | None = None
         self._revision_seen = 0
@@ -246,9 +294,9 @@ class EtcdClient:
     async def watch(
         self, *, key: bytes, range_end: bytes, start_revision: int
     ) -> AsyncGenerator[Sequence[pb.KeyValue], None]:
-        """Keys put into a range from a revision on, in order, for ever.
+        """Keys put into a range from a revision on, in order, until certificates change.
 
-        Ends by LogUnavailableError, or CompactedError when the revision is gone.
+        Raises LogUnavailableError, or CompactedError when the revision is gone.
         """
         create = pb.WatchCreateRequest(
             key=key,
@@ -261,12 +309,18 @@ class EtcdClient:
         await self._login()
         self._check_open()
         member = self._members[self._current]
+        generation = self._generation
         call = member.stream(WATCH)(
             _watch_requests(create), metadata=(*self._metadata(), ("hasleader", "true"))
         )
         try:
             while True:
-                response = await self._next(call, member)
+                try:
+                    response = await self._next(call, member)
+                except LogUnavailableError:
+                    if generation != self._generation and not self._closed:
+                        return  # Its channel had older certificates, and was closed.
+                    raise
                 self._check_watch(response)
                 if response.events:
                     yield [event.kv for event in response.events]
@@ -308,7 +362,8 @@ class EtcdClient:
             member = self._members[self._current]
             timeout_s = min(TRY_S, end_s - loop.time())
             try:
-                await self._login()
+                await self._look_at_files()
+                await self._login_or_wait()
                 response = await self._translated(attempt(member, timeout_s))
             except (LogUnavailableError, _TokenError) as error:
                 failures += 1
@@ -317,7 +372,13 @@ class EtcdClient:
                     self._token = None
                 else:
                     self._switch_from(member)
+                refused = error.__cause__
+                is_refused = isinstance(refused, LogRefusedError)
+                if is_refused:
+                    pause_s = LOGIN_PAUSE_S
                 if self._closed or loop.time() + pause_s >= end_s:
+                    if is_refused:
+                        raise LogRefusedError(str(refused)) from refused
                     raise LogUnavailableError(
                         f"no answer from etcd, {failures} tries: {error}"
                     ) from error
@@ -377,21 +438,58 @@ class EtcdClient:
         self._token = None
         raise LogUnavailableError(f"etcd ended the watch: {reason}")
 
-    async def _login(self) -> None:
-        options = self._options
-        if options.user is None or self._token is not None:
+    async def _look_at_files(self) -> None:
+        """Take passwords and certificates that have changed. Keeping alive calls, if nobody else."""
+        now_s = asyncio.get_running_loop().time()
+        if self._look is None or now_s < self._look_next_s:
             return
+        self._look_next_s = now_s + LOOK_S
+        for member in self._members:
+            await member.close_old()
+        changed = await asyncio.to_thread(self._look)
+        if changed is None:
+            return
+        before, self._options = self._options, changed
+        if before.login != changed.login:
+            self._options_before = before
+        if before.connection != changed.connection:
+            self._generation += 1
+            for member in self._members:
+                member.renew(changed)
+
+    async def _login(self) -> None:
+        if self._options.user is None or self._token is not None:
+            return
+        try:
+            self._token = await self._authenticate(self._options)
+        except LogRefusedError:
+            self._look_next_s = 0.0  # The next try may know better.
+            if self._options_before is None:
+                raise
+            self._token = await self._authenticate(self._options_before)
+
+    async def _login_or_wait(self) -> None:
+        """As `_login`, but where the password may change a refusal is a reason to try again."""
+        try:
+            await self._login()
+        except LogRefusedError as error:
+            if self._look is None:
+                raise
+            raise _TokenError(str(error)) from error
+
+    async def _authenticate(self, options: EtcdOptions) -> str:
+        """A token, empty where none is asked for."""
+        assert options.user is not None
         request = pb.AuthenticateRequest(name=options.user, password=options.password or "")
         member = self._members[self._current]
         try:
             answer = member.unary(AUTHENTICATE)(request, timeout=TRY_S)
-            response = await self._translated(answer)
+            response: pb.AuthenticateResponse = await self._translated(answer)
         except LogRefusedError as error:
             if "authentication is not enabled" in str(error):
-                self._token = ""
-                return
+                return ""
             raise
-        self._token = response.token
+        return response.token
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return (("token", self._token),) if self._token else ()

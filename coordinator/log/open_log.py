@@ -8,12 +8,13 @@
 Without a prefix keys lie under /frazil.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from coordinator.log.etcd import EtcdLog
 from coordinator.log.etcd_client import Endpoint, EtcdClient, EtcdOptions
+from coordinator.log.etcd_files import EtcdFiles, EtcdPaths
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.log.sqlite import SqliteLog
@@ -24,10 +25,13 @@ PREFIX_DEFAULT = "/frazil"
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the settings log.user, log.password, log.ca, log.cert, log.key, log.compact say."""
+    """What the settings log.user, log.password, log.password.file, log.ca, log.cert, log.key and
+    log.compact say."""
 
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_file: Path | None = None
+    """Instead of `password`; read again when it changes, as the other files are."""
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
@@ -61,27 +65,25 @@ def _etcd(url: str, options: LogOptions, cluster: str) -> EtcdLog:
     endpoints = [Endpoint.parse(each) for each in parts.netloc.split(",")]
     if not cluster or "/" in cluster:
         raise ValueError(f"the cluster id {cluster!r} cannot be part of etcd's keys")
-    if options.password is not None and options.user is None:
-        raise ValueError("log.password is set, log.user is not")
+    has_file = options.password_file is not None
+    if has_file and options.password is not None:
+        raise ValueError("log.password and log.password.file are both set")
+    if (has_file or options.password is not None) and options.user is None:
+        name = "log.password.file" if has_file else "log.password"
+        raise ValueError(f"{name} is set, log.user is not")
     if (options.cert_file is None) != (options.key_file is None):
         raise ValueError("log.cert and log.key are set together, or neither is")
-    files = {"log.ca": options.ca_file, "log.cert": options.cert_file, "log.key": options.key_file}
-    ca, cert, key = (_pem(name, path) for name, path in files.items())
-    tls = parts.scheme == "etcds" or ca is not None or cert is not None
-    prefix = parts.path.rstrip("/") or PREFIX_DEFAULT
-    client = EtcdClient(
-        endpoints,
-        EtcdOptions(
-            user=options.user, password=options.password, tls=tls, ca=ca, cert=cert, key=key
+    tls = parts.scheme == "etcds" or bool(options.ca_file or options.cert_file)
+    files = EtcdFiles(
+        EtcdOptions(user=options.user, password=options.password, tls=tls),
+        EtcdPaths(
+            password=options.password_file,
+            ca=options.ca_file,
+            cert=options.cert_file,
+            key=options.key_file,
         ),
     )
+    look = files.look if files.are_there else None
+    client = EtcdClient(endpoints, files.read(), look)
+    prefix = parts.path.rstrip("/") or PREFIX_DEFAULT
     return EtcdLog(client, prefix=prefix, cluster=cluster, era=ERA, compact=options.compact)
-
-
-def _pem(name: str, path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{name}: {path} cannot be read: {error.strerror or error}") from error

@@ -54,6 +54,7 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from storage.stores.s3_credentials import FileCredentials, follow_files
 
 Result = TypeVar("Result")
 
@@ -76,6 +77,8 @@ _PASSING_CODES: Final = frozenset(
         "XAmzContentChecksumMismatch",
     }
 )
+_ALWAYS_ASK: Final = datetime.fromtimestamp(0, UTC)
+"""An end that makes obstore ask for credentials with every request."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
@@ -261,6 +264,8 @@ class S3Store:
             s3={"addressing_style": "path" if path_style else "virtual"},
         )
         try:
+            if address.access_key is None:
+                await follow_files(session)
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(
                     session.create_client(
@@ -353,6 +358,8 @@ def _make_blobs(
         frozen = await credentials.get_frozen_credentials()
         # Only credentials that expire have it, and botocore tells nobody else.
         expiry: datetime | None = getattr(credentials, "_expiry_time", None)
+        if isinstance(credentials, FileCredentials):
+            expiry = _ALWAYS_ASK
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,

@@ -309,6 +309,12 @@ _KNOWN: dict[str, Sequence[int]] = {
     "index": (0, 0, 1, 2),
     "partitions": (0, 1, 2),
     "response_partition_limit": (1, 2, 2000),
+    "resource_pattern_type": (3, 3, 4),
+    "pattern_type_filter": (1, 2, 3, 4),
+    "resource_type_filter": (1, 2, 3, 4, 5),
+    "permission_type": (2, 3, 3, 1),
+    "mechanism": (1, 2, 2, 0),
+    "iterations": (4096, 8192, 1, 16384),
 }
 _TEXTS_OF: dict[str, Sequence[str]] = {
     "protocol_type": ["consumer", "connect", ""],
@@ -328,4 +334,9 @@ _TEXTS_OF: dict[str, Sequence[str]] = {
     "reason": ["why", ""],
     "metadata": ["", "said", "m" * 5000],
     "rack_id": ["", "zone"],
+    "principal": ["User:alice", "User:*", "User:bob", "Group:x", "alice"],
+    "principal_filter": ["User:alice", "User:*", ""],
+    "host": ["*", "127.0.0.1", "::1"],
+    "host_filter": ["*", "127.0.0.1"],
+    "mechanism": ["PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256", "GSSAPI"],
 }

@@ -21,6 +21,7 @@ from typing import Any, Self
 from broker.composition import Parts, compose
 from broker.config import settings as config
 from broker.edge.server import KafkaServer
+from broker.edge.tls_listener import TlsListener
 from broker.groups.group.live import GroupFactory
 from broker.groups.group_factory import GROUP_FACTORY
 from broker.handlers import SERVED
@@ -81,7 +82,7 @@ class Agent:
             entry_ms=world.now_ms,
             factory=world.factory,
         )
-        self.server = KafkaServer(self.node, SERVED, sasl=world.sasl)
+        self.server = KafkaServer(self.node, SERVED, sasl=world.sasl, tls=world.tls)
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(self.log_client.run())
@@ -176,6 +177,8 @@ class World:
         """How live groups are made."""
         self.sasl: Mapping[str, SaslRules] = {}
         """By listener, of those that have it."""
+        self.tls: Mapping[str, TlsListener] = {}
+        """Likewise."""
         self._agent = agent
         self._told: config.Settings | None = None
         self._tasks: asyncio.TaskGroup | None = None

@@ -291,7 +291,7 @@ def outcome_of(body: bytes) -> tuple[int, Position, Outcome]:
 
 _NOT_TOLD: Final = frozenset(
     {"listen", "advertise", "http", "log_url", "log_user", "log_password", "log_ca", "log_cert"}
-    | {"log_key"}
+    | {"log_key", "log_password_file"}
 )
 """A worker listens nowhere, and has the log from its agent."""
 _NOT_TOLD_OF_KAFKA: Final = ("listener", "advertised.listeners", "ssl.", "sasl.")
@@ -326,6 +326,7 @@ def settings_of_json(fields: Mapping[str, Any]) -> Settings:
             log_url="",
             log_user=None,
             log_password=None,
+            log_password_file=None,
             log_ca=None,
             log_cert=None,
             log_key=None,

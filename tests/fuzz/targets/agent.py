@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Coroutine, Hashable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -46,10 +46,11 @@ OURS = "canary"
 class Agent(Target):
     name = "agent"
     fixed = 60
+    settings: ClassVar[dict[str, str]] = {"chunk_linger_ms": "5"}
 
     @override
     def generate(self, rng: random.Random) -> bytes:
-        names = _names()
+        names = names_of_agent()
         count = rng.randrange(1, FRAMES_MAX)
         # A stream keeps to few APIs, so that they meet.
         some = rng.sample(grammar.VERSIONS, rng.choice((1, 4, len(grammar.VERSIONS))))
@@ -93,9 +94,19 @@ class Agent(Target):
 
     @override
     def run(self, data: bytes) -> Hashable:
-        return self._on_a_loop(self._met(self.pieces(data)))
+        return self.on_a_loop(self._met(self.pieces(data)))
 
-    def _on_a_loop(self, main: Coroutine[Any, Any, Hashable]) -> Hashable:
+    def world(self) -> World:
+        return World()
+
+    async def settle(self, one: agents.Agent) -> None:
+        """What there is when the first frame comes."""
+        await settle(one)
+
+    async def send(self, one: agents.Agent, frames: Sequence[bytes]) -> Hashable:
+        return await _send(one, frames)
+
+    def on_a_loop(self, main: Coroutine[Any, Any, Hashable]) -> Hashable:
         loop = _TimedLoop(random.Random(1))
         loop.steps_max = STEPS_MAX
         asyncio.set_event_loop(loop)
@@ -107,13 +118,13 @@ class Agent(Target):
             loop.discard()
 
     async def _met(self, frames: Sequence[bytes]) -> Hashable:
-        async with World().agents("one", chunk_linger_ms="5") as (one,):
-            await _settle(one)
+        async with self.world().agents("one", **self.settings) as (one,):
+            await self.settle(one)
             loop = asyncio.get_running_loop()
             assert isinstance(loop, _TimedLoop)
             loop.longest_s = 0.0
-            said = await _send(one, frames)
-            await _canary(one)
+            said = await self.send(one, frames)
+            await canary(one)
             await _left(one)
             _check_machine(one.machine)
             if loop.failures:
@@ -142,13 +153,7 @@ async def _send(one: agents.Agent, frames: Sequence[bytes]) -> Hashable:
     clients = [one.connect()]
     for frame in frames:
         client = clients[-1]
-        client.feed(frame)
-        for _ in range(int(WAIT_S * 50)):
-            if client.closed or client.transport.writes:
-                break
-            await asyncio.sleep(0.02)
-        # Key, version, and how the answer begins: errors are among the first things.
-        said.add(frame[4:8] + b"".join(client.transport.writes)[8:24])
+        said.add(await exchanged(client, frame))
         if client.closed or not client.transport.writes:
             clients.append(one.connect())
         client.transport.writes.clear()
@@ -158,7 +163,17 @@ async def _send(one: agents.Agent, frames: Sequence[bytes]) -> Hashable:
     return frozenset(said)
 
 
-async def _canary(one: agents.Agent) -> None:
+async def exchanged(client: Client, frame: bytes) -> bytes:
+    """Key and version of the frame, and how the answer begins: errors are among the first things."""
+    client.feed(frame)
+    for _ in range(int(WAIT_S * 50)):
+        if client.closed or client.transport.writes:
+            break
+        await asyncio.sleep(0.02)
+    return frame[4:8] + b"".join(client.transport.writes)[8:24]
+
+
+async def canary(one: agents.Agent) -> None:
     """An honest client is served as on any day."""
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -204,7 +219,7 @@ def _check_machine(machine: Machine) -> None:
         raise WrongError("another machine out of its snapshot")
 
 
-async def _settle(one: agents.Agent) -> tuple[Any, ...]:
+async def settle(one: agents.Agent) -> tuple[Any, ...]:
     """What there is when the first frame comes; the same every time."""
     for name, count, configs in (
         ("t", 3, {}),
@@ -253,12 +268,12 @@ async def _join(client: Client) -> Any:
 
 
 @cache
-def _names() -> grammar.Names:
+def names_of_agent() -> grammar.Names:
     """What requests may name of it; the canary's topic and group they may not."""
 
     async def look() -> grammar.Names:
         async with World().agents("one", chunk_linger_ms="5") as (one,):
-            member, producers = await _settle(one)
+            member, producers = await settle(one)
             ids = [one.machine.topics.by_name(name).topic_id for name in ("t", "logs", "compacted")]
             return grammar.Names(
                 topic_ids=[bytes(16), *ids],

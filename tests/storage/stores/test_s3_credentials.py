@@ -1,0 +1,141 @@
+"""Credentials of the store that change while it is open: keys in a file, and a pod's identity."""
+
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from storage.stores import s3, s3_credentials
+from storage.stores.s3 import S3Address, S3Store
+from tests.storage.stores.fake_s3 import Answer, FakeS3, Request
+
+pytestmark = pytest.mark.real_loop
+
+LISTED = Answer(200, b"<ListBucketResult></ListBucketResult>")
+ROLE = "AssumeRoleWithWebIdentity"
+
+
+@pytest.fixture(autouse=True)
+def nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """AWS's tools look nowhere but into this folder."""
+    monkeypatch.setattr(s3, "RETRIES_MAX", 0)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+
+
+@contextlib.asynccontextmanager
+async def found(
+    answer: Callable[[Request], Answer],
+) -> AsyncIterator[tuple[S3Store, list[Request], FakeS3]]:
+    """A store without keys of its own, on a server that answers so, and the requests it got."""
+    async with (
+        FakeS3(answer) as server,
+        aclosing(S3Store(S3Address("bucket", endpoint=server.url))) as store,
+    ):
+        yield store, server.requests, server
+
+
+def keys_of(requests: list[Request]) -> list[str]:
+    """The access keys by which they were signed."""
+    signed = [each.headers["authorization"] for each in requests if "authorization" in each.headers]
+    return [re.search(r"Credential=(\w+)/", each)[1] for each in signed]
+
+
+def write(folder: Path, key: str) -> None:
+    text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n"
+    (folder / "credentials").write_text(text)
+
+
+async def test_keys_in_a_file_are_followed_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_credentials, "LOOK_S", 0.0)
+    write(tmp_path, "first")
+    async with found(lambda request: LISTED if "list-type" in request.path else Answer()) as (
+        store,
+        requests,
+        _,
+    ):
+        for key in ("first", "second", "third"):
+            write(tmp_path, key)
+            requests.clear()
+            await store.get("a")
+            await store.put_new("b", [b"x"])
+            await store.list_after("", "")
+            assert keys_of(requests) == [key] * 3
+
+
+@pytest.mark.parametrize("broken", ["", "[default]\naws_access_key_id = half\n", "no file of keys"])
+async def test_a_file_that_has_no_keys_any_more_changes_nothing(
+    broken: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(s3_credentials, "LOOK_S", 0.0)
+    write(tmp_path, "first")
+    async with found(lambda _: Answer()) as (store, requests, _):
+        await store.get("a")
+        (tmp_path / "credentials").write_text(broken)
+        with caplog.at_level(logging.ERROR):
+            for _ in range(3):
+                await store.get("a")
+        assert keys_of(requests) == ["first"] * 4
+        assert caplog.text.count("stay as they were") == 1
+
+
+async def test_a_file_is_not_looked_at_with_every_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_credentials, "LOOK_S", 3600.0)
+    write(tmp_path, "first")
+    async with found(lambda _: Answer()) as (store, requests, _):
+        await store.get("a")
+        write(tmp_path, "second")
+        await store.get("a")
+        assert keys_of(requests) == ["first"] * 2
+
+
+def assumed(request: Request) -> Answer:
+    """What STS gives for a token: a key that is called like it, for less than a client is content with."""
+    (token,) = parse_qs(request.body.decode())["WebIdentityToken"]
+    ends = (datetime.now(UTC) + timedelta(seconds=200)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    given = (
+        f"<AccessKeyId>{token}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>"
+        f"<SessionToken>session</SessionToken><Expiration>{ends}</Expiration>"
+    )
+    body = (
+        f'<{ROLE}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{ROLE}Result>'
+        f"<Credentials>{given}</Credentials></{ROLE}Result></{ROLE}Response>"
+    )
+    return Answer(200, body.encode(), (("content-type", "text/xml"),))
+
+
+async def test_a_pods_identity_is_shown_anew_before_its_credentials_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token that Kubernetes writes into a file, and writes again: each renewal reads it."""
+    token = tmp_path / "token"
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::000000000000:role/frazil")
+    answer = Answer()
+    async with found(
+        lambda request: assumed(request) if ROLE.encode() in request.body else answer
+    ) as (store, requests, server):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+        for identity in ("morning", "evening"):
+            token.write_text(identity)
+            requests.clear()
+            await store.get("a")
+            await store.list_after("", "")
+            assert set(keys_of(requests)) == {identity}
