@@ -11,7 +11,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from broker import logs
@@ -45,11 +45,21 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-def run(loaded: Loaded, *, announce: Callable[[Agent], None]) -> int:
+async def nothing(_agent: Agent) -> None:
+    """What is done before an agent is announced, most often."""
+
+
+def run(
+    loaded: Loaded,
+    *,
+    announce: Callable[[Agent], None],
+    prepare: Callable[[Agent], Awaitable[None]] = nothing,
+) -> int:
     """Run an agent until a signal ends it; the exit code.
 
-    `announce` is called when clients are served. SIGTERM and SIGINT make it leave; a second one
-    ends it at once. Raises AgentError and ValueError, each with a sentence.
+    `announce` is called when clients are served, and `prepare` has ended, which may ask the agent for
+    something and raise AgentError. SIGTERM and SIGINT make it leave; a second one ends it at once.
+    Raises AgentError and ValueError, each with a sentence.
     """
     settings = loaded.settings
     logs.set_up(level=settings.logs_level, form=settings.logs_format)
@@ -58,7 +68,7 @@ def run(loaded: Loaded, *, announce: Callable[[Agent], None]) -> int:
     _tune_malloc()
     store, log = open_adapters(settings)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_main(settings, store, log, announce))
+        return runner.run(_main(settings, store, log, prepare, announce))
 
 
 def run_once(work: Coroutine[Any, Any, T]) -> T:
@@ -69,7 +79,11 @@ def run_once(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _main(
-    settings: Settings, store: ObjectStore, log: MetadataLog, announce: Callable[[Agent], None]
+    settings: Settings,
+    store: ObjectStore,
+    log: MetadataLog,
+    prepare: Callable[[Agent], Awaitable[None]],
+    announce: Callable[[Agent], None],
 ) -> int:
     parts = Parts(
         store=store,
@@ -92,6 +106,7 @@ async def _main(
             _on_signals(agent, tasks)
             await agent.serving()
             if not running.done():
+                await prepare(agent)
                 announce(agent)
                 # What lives now lives for ever: the collector need not look at it again.
                 gc.collect()

@@ -1,12 +1,18 @@
-"""The arguments of `frazil topic` and `frazil job`; the rest of the command line is `broker.cli.main`.
+"""The arguments of `frazil topic`, `frazil job` and `frazil certificates`.
+
+What is about one agent, or made for one; the rest of the command line is `broker.cli.main`.
 
 What a command needs is imported when it is called.
 """
 
 import argparse
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from broker.cli.arguments import add_agent, on_agent, place_of, tool
+from broker.cli.arguments import add_agent, on_agent, place_of, tool, whole
+
+if TYPE_CHECKING:
+    from broker.cli.command_result import CommandResult
 
 
 def add_topic(commands: Any) -> None:
@@ -33,6 +39,27 @@ def add_job(commands: Any) -> None:
     add_agent(running)
 
 
+def add_certificates(commands: Any) -> None:
+    """`frazil certificates`, with its command."""
+    need = "what of them? create (frazil certificates --help)"
+    add = tool(commands, "certificates", "certificates for trying TLS out: create", need=need)
+    text = "a key with its certificate, signed by an authority that lies beside it, made if need be"
+    creating = add("create", _create_certificate, text)
+    creating.add_argument("name", metavar="NAME", help="of an agent or a client: NAME.pem")
+    creating.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a name or address by which clients reach the agent; may be repeated",
+    )
+    creating.add_argument("--data", type=Path, default=Path("certificates"), metavar="DIR")
+    creating.add_argument(
+        "--days", type=whole(1, 36_500), default=365, metavar="N", help="how long it holds (365)"
+    )
+    creating.add_argument("--renew", action="store_true", help="in place of the one that is there")
+
+
 def _describe_topic(options: argparse.Namespace) -> int:
     from broker.cli import topic_tool
 
@@ -55,3 +82,31 @@ def _run_job(options: argparse.Namespace) -> int:
     from broker.cli import job_tool
 
     return on_agent(options, lambda: job_tool.run_job(place_of(options), options.job))
+
+
+def _create_certificate(options: argparse.Namespace) -> int:
+    return on_agent(options, lambda: _created(options))
+
+
+def _created(options: argparse.Namespace) -> "CommandResult":
+    """Raises ToolError."""
+    from broker.cli.command_result import CommandResult, ToolError
+    from broker.environment import now_ms
+    from broker.trial import certificate_files
+    from broker.trial.certificate_files import CertificateError
+
+    try:
+        file = certificate_files.create(
+            options.data,
+            options.name,
+            options.host,
+            now_ms=now_ms(),
+            days=options.days,
+            renew=options.renew,
+        )
+    except CertificateError as error:
+        raise ToolError(str(error)) from error
+    except OSError as error:
+        raise ToolError(f"{options.data} cannot be used: {error.strerror}") from error
+    trusted = file.parent / certificate_files.CA
+    return CommandResult([f"{file} is the key store of {options.name}; {trusted} is whom to trust"])

@@ -17,10 +17,12 @@ from broker.config.values import whole_number
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    import ssl
+
     from broker.cli.admin_client import AgentPlace
     from broker.cli.command_result import CommandResult
     from broker.cli.kafka_client import Address, KafkaClient
-    from broker.sasl.client import Login
+    from broker.client.client_settings import ClientSettings, ClientTls
 
 T = TypeVar("T")
 
@@ -28,6 +30,7 @@ FAILED: Final = 1
 MISUSED: Final = 2
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
+BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 
 Run = Callable[[argparse.Namespace], int]
 """Does what a command is for; the exit code."""
@@ -68,7 +71,10 @@ def cluster_tool(commands: Any, name: str, text: str, *, need: str) -> Add:
     def add(command: str, run: Run, text: str) -> argparse.ArgumentParser:
         parser = add_below(command, run, text)
         parser.add_argument(
-            "--bootstrap", type=_addresses, default="localhost:9092", metavar="HOST:PORT"
+            "--bootstrap",
+            type=_addresses,
+            metavar="HOST:PORT",
+            help=f"({BOOTSTRAP_DEFAULT}, or bootstrap.servers of --command-config)",
         )
         parser.add_argument(
             "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
@@ -77,7 +83,7 @@ def cluster_tool(commands: Any, name: str, text: str, *, need: str) -> Add:
             "--command-config",
             type=Path,
             metavar="FILE",
-            help="how to log in, as Kafka's tools take it",
+            help="settings of a client, as Kafka's tools take them: TLS, and how to log in",
         )
         return parser
 
@@ -138,15 +144,13 @@ def on_cluster(
     import asyncio
 
     from broker.cli.command_result import ToolError
-    from broker.cli.kafka_client import ClientError, KafkaClient
+    from broker.cli.kafka_client import ClientError
 
     async def work() -> "CommandResult":
-        async with KafkaClient(
-            options.bootstrap, timeout_ms=options.timeout_ms, login=login
-        ) as client:
+        async with client:
             return await command(client)
 
-    login = _login(options.command_config)
+    client = _client(options)
     try:
         # Not `process.run_once`: what an agent is made of takes longer to import than all this.
         said = asyncio.run(work())
@@ -157,23 +161,53 @@ def on_cluster(
     return _say(options, said)
 
 
-def _login(file: Path | None) -> "Login | None":
-    """What a file of a client's settings says. Raises FailedError."""
-    from broker.config import properties_text
-    from broker.sasl.client import login_of
+def _client(options: argparse.Namespace) -> "KafkaClient":
+    """The client that the arguments and their file of settings mean. Raises FailedError, SettingsError."""
+    from broker.cli.kafka_client import KafkaClient, addresses
 
-    if file is None:
-        return None
+    file = options.command_config
+    settings = _client_settings(file)
+    complain(options.name, *[f"{file}: {warning}" for warning in settings.warnings])
     try:
-        return login_of(dict(properties_text.parse(str(file), file.read_text(encoding="utf-8"))))
-    except OSError as error:
-        raise FailedError(f"cannot read {file}: {error.strerror}") from error
+        bootstrap = options.bootstrap or addresses(settings.bootstrap or BOOTSTRAP_DEFAULT)
     except ValueError as error:
+        raise FailedError(f"{file}: bootstrap.servers: {error}") from error
+    context = None if settings.tls is None else _client_context(settings.tls, file)
+    return KafkaClient(bootstrap, timeout_ms=options.timeout_ms, login=settings.login, tls=context)
+
+
+def _client_context(settings: "ClientTls", file: Path) -> "ssl.SSLContext":
+    """Raises FailedError. What reads certificates is imported only where there are any."""
+    from broker.client.client_tls import client_context
+    from broker.edge.key_stores import TlsError
+
+    try:
+        return client_context(settings)
+    except TlsError as error:
         raise FailedError(f"{file}: {error}") from error
 
 
+def _client_settings(file: Path | None) -> "ClientSettings":
+    """What a file of a client's settings says. Raises FailedError, and SettingsError."""
+    from broker.client.client_settings import ClientSettings, client_settings_of
+    from broker.config import properties_text
+    from broker.config.settings import SettingsError
+
+    if file is None:
+        return ClientSettings()
+    try:
+        text = file.read_text(encoding="utf-8")
+        return client_settings_of(dict(properties_text.parse(str(file), text)))
+    except OSError as error:
+        raise FailedError(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FailedError(f"{file} is not UTF-8 text") from error
+    except ValueError as error:
+        raise SettingsError([f"{file}: {each}" for each in str(error).splitlines()]) from error
+
+
 def on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]) -> int:
-    """Run a command that asks an agent's admin listener; print what it says."""
+    """Run a command that asks no cluster, an agent's admin listener at most; print what it says."""
     from broker.cli.command_result import ToolError
 
     try:

@@ -1,7 +1,9 @@
 """`frazil dev`: one agent with everything embedded, and what to do with it, in words.
 
 Its settings are ordinary ones with other defaults: a folder as object store, SQLite as log, only
-this machine's addresses. Left out: running it (`broker.process`).
+this machine's addresses. With `--secure` it speaks SASL_SSL, and makes its users and their rights
+itself, once, by asking the agent as any client would. Left out: running it (`broker.process`), and
+what lies in the folder of secrets (`broker.trial.secure_dev`).
 """
 
 import os
@@ -9,6 +11,21 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
+
+from broker.agent import Agent, AgentError
+from broker.cli import acl_tool, user_tool
+from broker.cli.acl_tool import AclsWanted, ResourcePattern
+from broker.cli.command_result import ToolError
+from broker.cli.kafka_client import Address, ClientError, KafkaClient
+from broker.client.client_settings import client_settings_of
+from broker.client.client_tls import client_context
+from broker.config import properties_text
+from broker.config.first_users import ITERATIONS_MIN
+from broker.sasl.client import Login
+from broker.sasl.plain import PLAIN
+from broker.trial.secure_dev import ADMIN, APP, LISTENER, MECHANISM, SecureFolder
+from protocol.acls import Operation, Permission, ResourceType
+from protocol.errors import KafkaError
 
 REGISTRY_PORT = 8081
 """Where schema registries are, by custom."""
@@ -18,6 +35,7 @@ PUTS_PER_SECOND = 100
 
 PRIVATE = 0o077
 """Of new files and folders: nothing for group and others."""
+ASK_MS = 30_000
 
 
 class DataError(Exception):
@@ -37,6 +55,56 @@ def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> di
         "puts.per.second": str(PUTS_PER_SECOND),
         "logs.level": "warning",
     }
+
+
+def secure_defaults(folder: SecureFolder, *, port: int) -> dict[str, str]:
+    """Those that `--secure` adds."""
+    return {"listeners": f"{LISTENER}://localhost:{port}", **folder.settings}
+
+
+async def make_users(folder: SecureFolder, agent: Agent) -> None:
+    """Write the files of clients, and make users and rights where that was never done.
+
+    The administrator logs in by PLAIN, whose users are in the settings. Raises AgentError.
+    """
+    listening = agent.listening()
+    if LISTENER not in listening:
+        raise AgentError(f"--secure needs the listener {LISTENER}: leave listeners as they are")
+    _, port = listening[LISTENER]
+    folder.write_clients(f"localhost:{port}")
+    if folder.users_made:
+        return
+    file = folder.path / "admin.properties"
+    text = file.read_text(encoding="utf-8")
+    settings = client_settings_of(dict(properties_text.parse(str(file), text)))
+    assert settings.tls is not None
+    client = KafkaClient(
+        [Address("localhost", port)],
+        timeout_ms=ASK_MS,
+        login=Login(PLAIN, ADMIN, folder.passwords[ADMIN]),
+        tls=client_context(settings.tls),
+    )
+    try:
+        async with client:
+            for user, password in folder.passwords.items():
+                await user_tool.create(
+                    client, user, password, mechanism=MECHANISM, iterations=ITERATIONS_MIN
+                )
+            await acl_tool.add(client, _rights().bindings())
+    except (ClientError, ToolError, KafkaError) as error:
+        raise AgentError(f"the users of --secure cannot be made: {error}") from error
+    folder.remember_users()
+
+
+def _rights() -> AclsWanted:
+    """Of the user app: everything with all topics, groups and transactional ids; nothing else."""
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    return AclsWanted(
+        [ResourcePattern(kind, "*") for kind in kinds],
+        [(Permission.ALLOW, f"User:{APP}")],
+        [],
+        [Operation.ALL],
+    )
 
 
 def registry_listener(port: int) -> str:
@@ -74,17 +142,28 @@ def prepare(data: Path) -> None:
 
 
 def greeting(
-    listening: Mapping[str, tuple[str, int]], *, data: Path, command: str = "frazil"
+    listening: Mapping[str, tuple[str, int]],
+    *,
+    data: Path,
+    command: str = "frazil",
+    secure: bool = False,
 ) -> str:
     """What is printed when the agent takes clients in: where it is and how to use it.
 
-    `command` is how this program is called from where the user is.
+    `command` is how this program is called from where the user is. `secure`: clients need the files
+    that lie below `data`; nothing of what is in them is printed.
     """
     others = ("http", "registry")
     _, port = next(value for name, value in listening.items() if name not in others)
     server = f"localhost:{port}"
-    bootstrap_flag = "" if port == 9092 else f" --bootstrap {server}"
     lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
+    if secure:
+        lines[-1] += f" by {LISTENER}, with what is in {data / 'secure'}:"
+        lines += [
+            f"                   client.properties ({APP}: Java's clients, Kafka's tools, frazil's)",
+            f"                   librdkafka.config, kafka_python.py ({APP})",
+            f"                   admin.properties ({ADMIN}, who may do everything)",
+        ]
     admin = None
     if "http" in listening:
         admin = f"http://127.0.0.1:{listening['http'][1]}"
@@ -93,16 +172,8 @@ def greeting(
         lines.append(f"  schema registry  http://127.0.0.1:{listening['registry'][1]}")
     else:
         lines.append("  schema registry  not there (its port is taken; schema.registry.listeners)")
-    lines += [
-        f"  data             {data}",
-        "",
-        f"  produce  kafka-console-producer.sh --bootstrap-server {server} --topic hello",
-        f"           kcat -P -b {server} -t hello",
-        f"  consume  kafka-console-consumer.sh --bootstrap-server {server} --topic hello \\",
-        "             --group readers --from-beginning",
-        f"           kcat -b {server} -X auto.offset.reset=earliest -G readers hello",
-        f"  lag      {command} group describe readers{bootstrap_flag}",
-    ]
+    lines += [f"  data             {data}", ""]
+    lines += _examples(server, command, data / "secure" if secure else None)
     if admin is not None:
         data_flag = "" if data == Path("frazil-data") else f" --data {data}"
         agent_flag = "" if admin == "http://127.0.0.1:9094" else f" --agent {admin}"
@@ -112,3 +183,30 @@ def greeting(
         ]
     lines += ["", "Ctrl-C stops it; the data stays."]
     return "\n".join(lines)
+
+
+def _examples(server: str, command: str, secure: Path | None) -> list[str]:
+    """How clients are called; `secure` has the files that they need then."""
+    produce = f"kafka-console-producer.sh --bootstrap-server {server} --topic hello"
+    consume = f"kafka-console-consumer.sh --bootstrap-server {server} --topic hello"
+    if secure is None:
+        bootstrap_flag = "" if server == "localhost:9092" else f" --bootstrap {server}"
+        return [
+            f"  produce  {produce}",
+            f"           kcat -P -b {server} -t hello",
+            f"  consume  {consume} \\",
+            "             --group readers --from-beginning",
+            f"           kcat -b {server} -X auto.offset.reset=earliest -G readers hello",
+            f"  lag      {command} group describe readers{bootstrap_flag}",
+        ]
+    # --command-config is new in Kafka 4.2; these names all know.
+    properties, config = secure / "client.properties", secure / "librdkafka.config"
+    return [
+        f"  produce  {produce} \\",
+        f"             --producer.config {properties}",
+        f"           kcat -P -F {config} -t hello",
+        f"  consume  {consume} \\",
+        f"             --group readers --from-beginning --consumer.config {properties}",
+        f"           kcat -F {config} -X auto.offset.reset=earliest -G readers hello",
+        f"  lag      {command} group describe readers --command-config {properties}",
+    ]

@@ -12,14 +12,15 @@ import asyncio
 import contextlib
 import http.client
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
 from broker.config.addresses import Address
-from broker.config.listeners import exposures
+from broker.config.listeners import ListenerSettings
+from broker.config.security_advice import advice
 from broker.config.settings import (
     Loaded,
     Settings,
@@ -30,10 +31,11 @@ from broker.config.settings import (
     token_of,
 )
 from broker.edge.key_stores import TlsError
-from broker.edge.tls_listener import tls_listeners
+from broker.edge.tls_listener import SOON_DAYS, TlsListener, tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
 from broker.node import EdgeStats
+from broker.sasl.rules import rules_by_listener
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
@@ -61,9 +63,12 @@ class Finding(NamedTuple):
     what: str
     bad: bool
     text: str
+    note: bool = False
+    """Nothing is wrong, and somebody should look whether it is meant so."""
 
     def line(self) -> str:
-        return f"{'BAD ' if self.bad else 'ok  '} {self.what:<9} {self.text}"
+        word = "BAD" if self.bad else "note" if self.note else "ok"
+        return f"{word:<4} {self.what:<9} {self.text}"
 
 
 async def examine(loaded: Loaded) -> list[Finding]:
@@ -277,17 +282,34 @@ def _ports(settings: Settings, *, running: bool) -> list[Finding]:
 
 
 def _certificates(settings: Settings) -> list[Finding]:
-    """Of the listeners that speak TLS, and who is let in by those that ask nothing."""
+    """Of the listeners that speak TLS, and what may be known or done without a right to it."""
     listeners = listeners_of(settings)
-    findings = [Finding("rights", bad=False, text=each) for each in exposures(listeners)]
+    findings = _rights(settings, listeners)
     for listener in listeners:
         try:
-            for name, tls in tls_listeners([listener], EdgeStats()).items():
-                days = (tls.ends_ms - now_ms()) / 86_400_000
-                text = f"listener {name}: {tls.subject}, for {days:.1f} days"
-                findings.append(Finding("tls", bad=days < 0, text=text))
+            for tls in tls_listeners([listener], EdgeStats()).values():
+                findings.append(_certificate(tls))
         except TlsError as error:
             findings.append(Finding("tls", bad=True, text=str(error)))
+    return findings
+
+
+def _certificate(tls: TlsListener) -> Finding:
+    days = (tls.ends_ms - now_ms()) / 86_400_000
+    text = f"listener {tls.name}: {tls.subject}, for {days:.1f} days"
+    if days >= SOON_DAYS:
+        return Finding("tls", bad=False, text=text)
+    text += "; put a new one in its place: agents take it without a restart"
+    return Finding("tls", bad=days < 0, text=text, note=True)
+
+
+def _rights(settings: Settings, listeners: Sequence[ListenerSettings]) -> list[Finding]:
+    notes = advice(settings.kafka, listeners)
+    findings = [Finding("rights", bad=False, text=each, note=True) for each in notes]
+    try:
+        rules_by_listener(listeners)
+    except SettingsError as error:
+        findings += [Finding("sasl", bad=True, text=each) for each in error.mistakes]
     return findings
 
 

@@ -6,7 +6,7 @@ than a part of that time, so that one that is silent leaves some for the others.
 itself (an agent that is gone, a coordinator that moves) is a `PassingError`, and `until_done`
 tries again. It speaks to any cluster that speaks Kafka's protocol.
 
-Leaves out: TLS, several requests in flight, records.
+Leaves out: what settings say of TLS and logins (`broker.client`), several requests in flight, records.
 """
 
 import asyncio
@@ -14,12 +14,14 @@ import contextlib
 import os
 import re
 import secrets
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
+from broker.client import tls_failures
 from broker.sasl.client import Login, LoginError, exchange_of
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -37,6 +39,8 @@ FIRST_VERSION: Final = 3
 RETRY_S: Final = 0.2
 ASK_SHARE: Final = 3
 """One request may take a third of the time there is."""
+GOODBYE_S: Final = 2.0
+"""How long is waited for the end of TLS when a connection is closed."""
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -105,9 +109,10 @@ def check(error_code: int, message: str = "") -> None:
 class _Connection:
     """To one agent; opened by the first request, and again after a failure."""
 
-    def __init__(self, address: Address, login: Login | None) -> None:
+    def __init__(self, address: Address, login: Login | None, tls: ssl.SSLContext | None) -> None:
         self.address = address
         self._login = login
+        self._tls = tls
         self.is_open = False
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -123,12 +128,16 @@ class _Connection:
                 return await self._exchange(key, self._version(key, versions), request)
         except TimeoutError as error:
             raise PassingError(f"{self.address} does not answer") from error
+        except ssl.SSLError as error:
+            if tls_failures.is_passing(error):
+                raise PassingError(f"{self.address} ended TLS; does it speak it?") from error
+            raise ClientError(f"{self.address}: {tls_failures.sentence(error)}") from error
         except OSError as error:
             raise PassingError(f"{self.address} cannot be reached ({_reason(error)})") from error
         except asyncio.IncompleteReadError as error:
             raise PassingError(
                 f"{self.address} closed the connection instead of answering"
-                " (is it a Kafka listener without TLS? If one has to log in: --command-config)"
+                " (is it a Kafka listener? If it speaks TLS or one has to log in: --command-config)"
             ) from error
         except LoginError as error:
             raise ClientError(f"{self.address}: {error}") from error
@@ -136,7 +145,7 @@ class _Connection:
             raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from error
 
     async def _open(self) -> None:
-        self._streams = await asyncio.open_connection(*self.address)
+        self._streams = await self._connected()
         asked = messages.ApiVersionsRequest(
             client_software_name=CLIENT_ID, client_software_version="0"
         )
@@ -151,6 +160,14 @@ class _Connection:
                 if not logged_in:
                     self.is_open = False
                     self._streams[1].close()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self.address
+        if self._tls is None:
+            return await asyncio.open_connection(host, port)
+        return await asyncio.open_connection(
+            host, port, ssl=self._tls, server_hostname=host, ssl_shutdown_timeout=GOODBYE_S
+        )
 
     async def _log_in(self, login: Login) -> None:
         """Raises KafkaError with the cluster's own words, and LoginError."""
@@ -215,13 +232,19 @@ class KafkaClient:
     """One cluster, as a tool sees it. To be used in `async with`, within one event loop."""
 
     def __init__(
-        self, bootstrap: Sequence[Address], *, timeout_ms: int, login: Login | None = None
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        timeout_ms: int,
+        login: Login | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         assert bootstrap
         self.brokers: dict[int, Address] = {}
         """The agents by node id, as of the last `refresh`."""
         self._bootstrap = tuple(bootstrap)
         self._login = login
+        self._tls = tls
         self._timeout_s = timeout_ms / 1000
         self._deadline = 0.0
         self._connections: dict[Address, _Connection] = {}
@@ -274,7 +297,7 @@ class KafkaClient:
         )
 
     def _connection(self, address: Address) -> _Connection:
-        return self._connections.setdefault(address, _Connection(address, self._login))
+        return self._connections.setdefault(address, _Connection(address, self._login, self._tls))
 
     def _anyone(self) -> list[_Connection]:
         """Connections to try in turn, open ones first."""

@@ -12,8 +12,9 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,9 @@ from broker.config.settings import Loaded, SettingsError, load
 from protocol.types import position
 
 if TYPE_CHECKING:
+    from broker.agent import Agent
     from broker.cli.group_reset import ResetTarget
+    from broker.trial.secure_dev import SecureFolder
 
 INTERRUPTED = 130
 
@@ -77,7 +80,12 @@ def _parser() -> argparse.ArgumentParser:
         "--http", type=_port, default=None, help="for health and metrics; 0: a free one (9094)"
     )
     dev.add_argument("--data", type=Path, default=Path("frazil-data"), metavar="DIR")
-    _add_set(dev)
+    dev.add_argument(
+        "--secure",
+        action="store_true",
+        help="TLS, users and rights, with certificates and clients' settings in DIR/secure",
+    )
+    _add_config(dev)
     dev.set_defaults(run=_dev, name="frazil dev")
 
     serve = commands.add_parser("serve", help="one agent of a cluster")
@@ -91,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_group(commands)
     agent_arguments.add_topic(commands)
     agent_arguments.add_job(commands)
+    agent_arguments.add_certificates(commands)
     txn_arguments.add_txn(commands)
     txn_arguments.add_feature(commands)
     user_arguments.add_user(commands)
@@ -221,8 +230,8 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, topic, group, txn, feature, user, job, doctor, log tail or"
-            " export (--help)"
+            "what should it do? dev, serve, topic, group, txn, feature, user, acl, job, certificates,"
+            " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0
@@ -238,13 +247,47 @@ def _dev(options: argparse.Namespace) -> int:
     defaults = dev.defaults(
         port=options.port, http_port=http_port, registry_port=registry_port, data=options.data
     )
+    secure = _secure_folder(options) if options.secure else None
+    if secure is not None:
+        defaults |= dev.secure_defaults(secure, port=options.port)
     loaded = _load(options, defaults=defaults)
+    _prepare(options.data)
+    command = "frazil" if shutil.which("frazil") else sys.argv[0]
+    return _run(
+        loaded,
+        greet=lambda at: dev.greeting(
+            at, data=options.data, command=command, secure=options.secure
+        ),
+        prepare=None if secure is None else partial(dev.make_users, secure),
+    )
+
+
+def _secure_folder(options: argparse.Namespace) -> "SecureFolder":
+    """Where secrets of `--secure` are; what is missing is made. Raises FailedError."""
+    from broker.environment import now_ms
+    from broker.trial.certificate_files import CertificateError
+    from broker.trial.secure_dev import SecureFolder
+
+    _prepare(options.data)
     try:
-        dev.prepare(options.data)
+        folder = SecureFolder(options.data, now_ms=now_ms())
+    except CertificateError as error:
+        raise FailedError(str(error)) from error
+    except OSError as error:
+        raise FailedError(f"{options.data}/secure cannot be used: {error.strerror}") from error
+    if not (options.data / "log.db").exists():
+        folder.forget_users()
+    return folder
+
+
+def _prepare(data: Path) -> None:
+    """Make the data folder of `frazil dev`. Raises FailedError."""
+    from broker.cli import dev
+
+    try:
+        dev.prepare(data)
     except dev.DataError as error:
         raise FailedError(str(error)) from error
-    command = "frazil" if shutil.which("frazil") else sys.argv[0]
-    return _run(loaded, greet=lambda at: dev.greeting(at, data=options.data, command=command))
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -256,13 +299,20 @@ def _serving(listening: dict[str, tuple[str, int]]) -> str:
     return f"serving {at}"
 
 
-def _run(loaded: Loaded, *, greet: Callable[[dict[str, tuple[str, int]]], str]) -> int:
+def _run(
+    loaded: Loaded,
+    *,
+    greet: Callable[[dict[str, tuple[str, int]]], str],
+    prepare: "Callable[[Agent], Awaitable[None]] | None" = None,
+) -> int:
     from broker import process
     from broker.agent import AgentError
 
     try:
         return process.run(
-            loaded, announce=lambda agent: print(greet(agent.listening()), flush=True)
+            loaded,
+            announce=lambda agent: print(greet(agent.listening()), flush=True),
+            prepare=prepare or process.nothing,
         )
     except AgentError as error:
         raise FailedError(str(error)) from error

@@ -364,13 +364,10 @@ def _check_values(of_name: _OfListener, mistakes: list[str]) -> None:
             mistakes.append(f"listener {of_name.name}: {row.name}: {reason}")
 
 
-def _tls_contradictions(settings: TlsSettings) -> list[str]:
-    """Settings of stores that are right one by one and wrong together, or needed and not there."""
+def store_contradictions(keystore: StoreSettings, truststore: StoreSettings) -> list[str]:
+    """Settings of stores that are right one by one and wrong together, of agents as of clients."""
     found = []
-    keystore, truststore = settings.keystore, settings.truststore
     inline = keystore.certificates is not None or keystore.key is not None
-    if keystore.location is None and not inline:
-        found.append("TLS needs a certificate and its key: set ssl.keystore.location")
     if keystore.location is not None and inline:
         found.append(
             "ssl.keystore.location does not go with ssl.keystore.certificate.chain and"
@@ -390,6 +387,16 @@ def _tls_contradictions(settings: TlsSettings) -> list[str]:
         if store.type == "PEM" and store.location is not None and store.password is not None:
             password = "ssl.key.password" if name == "keystore" else "leave it out"
             found.append(f"ssl.{name}.password is not for PEM files: {password}")
+    return found
+
+
+def _tls_contradictions(settings: TlsSettings) -> list[str]:
+    """Of a listener: what goes wrong together, and what is needed and not there."""
+    found = []
+    keystore, truststore = settings.keystore, settings.truststore
+    if keystore.location is None and keystore.certificates is None and keystore.key is None:
+        found.append("TLS needs a certificate and its key: set ssl.keystore.location")
+    found += store_contradictions(keystore, truststore)
     if settings.client_auth is not ClientAuth.NONE and not truststore.given:
         found.append(
             f"ssl.client.auth={settings.client_auth.value} needs certificates to trust:"

@@ -25,6 +25,21 @@ def parse(file_name: str, text: str) -> list[tuple[str, str]]:
     return found
 
 
+def escaped(text: str) -> str:
+    """A value as it stands in a file; what is not ASCII in hexadecimal, since Java reads Latin-1."""
+    units = text.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
+    return "".join(_escaped(code, first=at == 0) for at, code in enumerate(codes))
+
+
+def _escaped(code: int, *, first: bool) -> str:
+    if code == ord("\\"):
+        return "\\\\"
+    # A blank is one of the value's only behind another character.
+    plain = 0x20 < code < 0x7F or (code == 0x20 and not first)
+    return chr(code) if plain else f"\\u{code:04x}"
+
+
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with something on them, continued ones joined, with the number of the first."""
     begun, parts = 0, ""

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typing_extensions import override
 
-from broker.config.listeners import StoreSettings, TlsSettings
+from broker.config.listeners import ClientAuth, StoreSettings, TlsSettings
 
 _BLOCK: Final = re.compile(r"-+BEGIN\s+([A-Z0-9 ]+?)-+\s*(.*?)\s*-+END\s+\1-+", re.DOTALL)
 _JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -63,10 +63,32 @@ def material_of(settings: TlsSettings, read: ReadFile) -> Material:
     return Material(
         key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         chain=b"".join(each.public_bytes(Encoding.PEM) for each in certificates),
-        trusted="".join(each.public_bytes(Encoding.PEM).decode() for each in trusted),
+        trusted=_pem_of(trusted),
         ends_ms=int(own.not_valid_after_utc.timestamp() * 1000),
         subject=own.subject.rfc4514_string(),
     )
+
+
+def client_material_of(
+    keystore: StoreSettings, truststore: StoreSettings, read: ReadFile
+) -> Material:
+    """All of a client, which need show nothing: key and chain are empty then. Raises TlsError."""
+    if keystore.given:
+        settings = TlsSettings(
+            keystore=keystore,
+            truststore=truststore,
+            client_auth=ClientAuth.NONE,
+            protocols=(),
+            cipher_suites=(),
+            principal_rules="",
+        )
+        return material_of(settings, read)
+    trusted = _trusted(truststore, read) if truststore.given else []
+    return Material(key=b"", chain=b"", trusted=_pem_of(trusted), ends_ms=0, subject="")
+
+
+def _pem_of(certificates: list[x509.Certificate]) -> str:
+    return "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
 
 
 def _public(key: Any) -> bytes:

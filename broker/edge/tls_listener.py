@@ -9,11 +9,8 @@ Left out: connections (`broker.edge.tls_transport`), and which settings there ar
 
 import asyncio
 import logging
-import os
 import ssl
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +18,8 @@ from cryptography import x509
 
 from broker.calls.requester import ANONYMOUS
 from broker.config.listeners import ClientAuth, ListenerSettings, TlsSettings
+from broker.edge import tls_context
 from broker.edge.key_stores import Material, TlsError, material_of
-from broker.edge.tls import versions_of
 from broker.node import EdgeStats
 from broker.rights.principal_names import NoRuleError, PrincipalRules, rfc2253
 
@@ -37,7 +34,6 @@ _VERIFY: Final = {
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
 }
-_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class TlsListener:
@@ -141,39 +137,11 @@ def context_of(settings: TlsSettings, material: Material) -> ssl.SSLContext:
     """What OpenSSL needs for a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    try:
-        versions = versions_of(settings.protocols, settings.cipher_suites)
-        context.minimum_version = _VERSIONS[versions.oldest]
-        context.maximum_version = _VERSIONS[versions.newest]
-        if versions.ciphers:
-            context.set_ciphers(versions.ciphers)
-        with _in_memory(material.key + material.chain) as path:
-            context.load_cert_chain(path, password="")
-        if material.trusted:
-            context.load_verify_locations(cadata=material.trusted)
-    except (ValueError, ssl.SSLError, OSError) as error:
-        raise TlsError(f"OpenSSL does not take the certificate or the suites: {error}") from error
-    # Java trusts whatever is in a truststore, not only certificates that sign themselves.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    tls_context.equip(
+        context, material, protocols=settings.protocols, cipher_suites=settings.cipher_suites
+    )
     context.verify_mode = _VERIFY[settings.client_auth]
     return context
-
-
-@contextmanager
-def _in_memory(data: bytes) -> Iterator[str]:
-    """A file that OpenSSL can read and nobody else sees, for as long as that takes."""
-    if hasattr(os, "memfd_create"):
-        number = os.memfd_create("certificate")
-        try:
-            os.write(number, data)
-            yield f"/proc/self/fd/{number}"
-        finally:
-            os.close(number)
-        return
-    with tempfile.NamedTemporaryFile() as file:  # Its owner's alone (0600).
-        file.write(data)
-        file.flush()
-        yield file.name
 
 
 def _read(location: str) -> bytes:

@@ -18,7 +18,7 @@ from broker.sasl.scram import BY_NAME, HASHES, credential_of, escaped, proof_of,
 
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
-PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _SERVER_FIRST: Final = re.compile(
     r"r=(?P<nonce>[^,]+),s=(?P<salt>[^,]+),i=(?P<iterations>[0-9]{1,7})"
@@ -43,12 +43,12 @@ def login_of(properties: Mapping[str, str]) -> Login | None:
 
     Raises ValueError with a sentence that repeats no secret.
     """
-    protocol = properties.get(PROTOCOL, "PLAINTEXT").upper()
+    protocol = properties.get(PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise ValueError(f"{PROTOCOL} is none of {', '.join(PROTOCOLS)}")
-    if protocol == "PLAINTEXT":
+    if not protocol.startswith("SASL_"):
         return None
-    mechanism = properties.get(MECHANISM, "")
+    mechanism = properties.get(MECHANISM, "").strip().upper()
     if mechanism not in (PLAIN, *BY_NAME):
         raise ValueError(f"{MECHANISM} is none of {', '.join((PLAIN, *BY_NAME))}")
     try:

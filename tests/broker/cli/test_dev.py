@@ -1,4 +1,4 @@
-"""The data folder of `frazil dev`."""
+"""The data folder of `frazil dev`, and what it prints."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli import dev
+from broker.trial.secure_dev import SecureFolder
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +31,20 @@ def test_a_folder_that_was_opened_to_others_stays_so(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     dev.prepare(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_greeting_of_a_secure_agent_names_files_and_no_password(tmp_path: Path) -> None:
+    folder = SecureFolder(tmp_path, now_ms=1_700_000_000_000)
+    listening = {"SASL_SSL": ("127.0.0.1", 9092), "http": ("127.0.0.1", 9094)}
+    told = dev.greeting(listening, data=tmp_path, secure=True)
+    for name in ("client.properties", "librdkafka.config", "kafka_python.py", "admin.properties"):
+        assert name in told
+    assert f"--command-config {folder.path}/client.properties" in told
+    assert not [word for word in folder.passwords.values() if word in told]
+
+
+def test_the_greeting_of_an_open_agent_asks_for_no_files(tmp_path: Path) -> None:
+    listening = {"PLAINTEXT": ("127.0.0.1", 9095), "http": ("127.0.0.1", 9094)}
+    told = dev.greeting(listening, data=tmp_path)
+    assert "group describe readers --bootstrap localhost:9095" in told
+    assert "secure" not in told

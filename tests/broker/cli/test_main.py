@@ -39,6 +39,9 @@ def run(*arguments: str) -> int:
         (["dev", "--set", "num.partition=3"], 'did you mean "num.partitions"?'),
         (["dev", "--data", "file"], "file is not a folder"),
         (["dev", "--data", "file/below"], "cannot be used: Not a directory"),
+        (["dev", "--config", "nowhere.properties"], "cannot read nowhere.properties: No such file"),
+        (["dev", "--config", "wrong.properties"], 'num.partitions: "many" is not a whole number'),
+        (["dev", "--secure", "--data", "file"], "file is not a folder"),
         (["serve", "--config", "nowhere.toml"], "cannot read nowhere.toml: No such file"),
         (["serve", "--config", "broken.toml"], "broken.toml is not TOML"),
         (["serve", "--config", "binary.toml"], "not UTF-8"),
@@ -49,6 +52,11 @@ def run(*arguments: str) -> int:
         (["group"], "list, describe, reset or delete"),
         (["group", "list", "--bootstrap", "nowhere"], '"nowhere" is not an address'),
         (["group", "list", "--bootstrap", "localhost:1"], "is one running?"),
+        (["group", "list", "--command-config", "nowhere"], "cannot read nowhere: No such file"),
+        (
+            ["group", "list", "--command-config", "tls.properties"],
+            "ssl.truststore.location: none.pem",
+        ),
         (["group", "list", "--state", "Fine"], '"Fine" is not a state (Empty, '),
         (["group", "list", "--timeout-ms", "1"], "1 is too small: at least 100"),
         (["group", "describe"], "required: GROUP"),
@@ -77,6 +85,11 @@ def run(*arguments: str) -> int:
         (["acl"], "list, add or remove"),
         (["acl", "add", "--topic", "t"], "whose?"),
         (["acl", "add", "--operation", "Fly"], '"Fly" is not an operation'),
+        (["certificates"], "frazil certificates --help"),
+        (["certificates", "create", "ca"], '"ca" is not a name'),
+        (["certificates", "create", "a", "--host", "x y"], '"x y" is neither the name of a host'),
+        (["certificates", "create", "a", "--days", "0"], "0 is too small: at least 1"),
+        (["certificates", "create", "a", "--data", "file"], "file cannot be used: "),
         (["feature"], "describe, upgrade or downgrade"),
         (["feature", "describe", "--bootstrap", "localhost:1"], "is one running?"),
         (["feature", "upgrade"], "required: --feature"),
@@ -100,6 +113,10 @@ def test_bad_input_is_one_sentence_and_not_zero(
     (tmp_path / "file").write_text("")
     (tmp_path / "broken.toml").write_text("listen = \n")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "wrong.properties").write_text("num.partitions=many\n")
+    (tmp_path / "tls.properties").write_text(
+        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=none.pem\n"
+    )
     assert run(*arguments) != 0
     printed = capsys.readouterr()
     assert sentence in printed.err
@@ -215,3 +232,72 @@ def test_doctor_says_why_a_certificate_cannot_be_used(
     assert code == main.FAILED
     (bad,) = [line for line in lines if line.startswith("BAD")]
     assert "keytool -importkeystore" in bad
+
+
+def test_doctor_notes_what_is_allowed_and_not_safe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent.pem").write_text(Authority().sign("agent", days=5).pem)
+    code, lines = doctor(
+        capsys,
+        tmp_path,
+        "listeners=SASL_SSL://127.0.0.1:0\nsasl.enabled.mechanisms=SCRAM-SHA-512\n"
+        f"ssl.keystore.type=PEM\nssl.keystore.location={tmp_path}/agent.pem\n"
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+        "allow.everyone.if.no.acl.found=true\n",
+    )
+    assert code == 0, lines
+    notes = [line for line in lines if line.startswith("note")]
+    assert {line.split()[1] for line in notes} == {"rights", "tls"}
+    for words in ("super.users is not", "open to everybody", "put a new one in its place"):
+        assert any(words in line for line in notes), notes
+
+
+def test_doctor_says_what_is_wrong_with_a_mechanism(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "listeners=SASL_PLAINTEXT://127.0.0.1:0\nsasl.enabled.mechanisms=PLAIN\n"
+    code, lines = doctor(capsys, tmp_path, text)
+    assert code == main.FAILED
+    (bad,) = [line for line in lines if line.startswith("BAD")]
+    assert "sasl.jaas.config" in bad
+
+
+def test_certificates_are_made_where_they_are_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("certificates", "create", "agent1", "--host", "agent1.example.com") == 0
+    assert "certificates/agent1.pem is the key store of agent1" in capsys.readouterr().out
+    assert (tmp_path / "certificates" / "ca.pem").exists()
+    assert run("certificates", "create", "agent1") == main.FAILED
+    assert "--renew" in capsys.readouterr().err
+    assert run("certificates", "create", "agent1", "--renew") == 0
+
+
+def test_settings_of_a_client_that_mean_nothing_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.properties").write_text("bootstrap.servers=localhost:1\nacks=all\nretries=1\n")
+    words = ["group", "list", "--command-config", "c.properties", "--timeout-ms", "100"]
+    assert run(*words) == main.FAILED
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == (
+        "frazil group list: c.properties: settings that have no effect: acks, retries"
+    )
+    assert "localhost:1 cannot be reached" in told[1]
+    assert len(told) == 2
+
+
+def test_no_argument_is_a_secret() -> None:
+    """Others on the machine can read command lines: files have secrets, or they are asked for."""
+    words = re.compile("password|secret|token|key")
+    found = []
+    parsers = [main._parser()]
+    while parsers:
+        parser = parsers.pop()
+        for action in parser._actions:
+            if isinstance(action.choices, dict):
+                parsers += action.choices.values()
+            found += [flag for flag in action.option_strings if words.search(flag)]
+    assert "--password-file" in found
+    assert [flag for flag in found if not flag.endswith("-file")] == []

@@ -72,7 +72,7 @@ def test_a_file_of_kafkas_tools_says_who_they_are():
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"security.protocol": "SASL_SSL"}, "security.protocol"),
+        ({"security.protocol": "TLS"}, "security.protocol"),
         ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
         ({"sasl.jaas.config": 'a.Module required username="alice";'}, "username and password"),
         ({"sasl.jaas.config": 'a.Module required password="secret'}, "quotation mark"),
