@@ -334,6 +334,7 @@ SHELLS = {
         "dead_letters.dead_letter_table",
         "dead_letters.reconcile",
         "plan.agent_client",
+        "plan.authorities",
         "records.read_chunks",
         "records.last_records",
         "runs.failures",
