@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli import doctor
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
+from broker.config.settings import Settings
 from iceberg_export.errors import AgentError as NotAskedError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.authorities import Authorities
 from tests.kit.certificates import Authority, Signed
-from tests.kit.sockets import Place, Running, agent_of
+from tests.kit.sockets import Place, Running, agent_of, settings_of
 from tests.kit.tls import client_context
 
 pytestmark = pytest.mark.real_loop
@@ -175,6 +177,27 @@ async def test_tools_and_exporter_trust_whom_they_are_told_to(tmp_path: Path) ->
             await asyncio.to_thread(client.topics)
         file.write_text(agent.authority.pem)
         assert (await asyncio.to_thread(client.topics)).topics == ()
+
+
+async def test_the_doctor_knows_the_agent_by_the_certificate_of_its_settings(
+    tmp_path: Path,
+) -> None:
+    async with secured(tmp_path, f"http.token={TOKEN}") as agent:
+
+        def settings(keystore: Path) -> Settings:
+            return settings_of(
+                f"http=https://127.0.0.1:{agent.port('http')}",
+                f"http.token={TOKEN}",
+                "ssl.keystore.type=PEM",
+                f"ssl.keystore.location={keystore}",
+            )
+
+        own = settings(tmp_path / "agent.pem")
+        assert await asyncio.to_thread(doctor._agent_runs, own)
+        (found,) = await doctor._told(own)
+        assert (found.what, found.bad) == ("objects", False)
+        (tmp_path / "other.pem").write_text(Authority("other").sign().pem)
+        assert not await asyncio.to_thread(doctor._agent_runs, settings(tmp_path / "other.pem"))
 
 
 async def test_connections_whose_handshake_does_not_end_make_room_for_others(
