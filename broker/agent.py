@@ -14,34 +14,25 @@ simulator builds the same agents. Left out: processes, signals, real clocks (`br
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from aiohttp import web
-
 from broker.admin import metrics
-from broker.admin.access import SHUT, Access, access_of
-from broker.admin.listener import AdminView, make_app
+from broker.admin.listener import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import connection_bytes, machine_bytes, memory_bound
 from broker.composition import Parts, compose, load_layouts
-from broker.config.addresses import WILDCARD_HOSTS, Address
 from broker.config.listeners import exposures
-from broker.config.settings import Settings, SettingsError, advertised, listeners_of, name_of
+from broker.config.settings import Settings, advertised, listeners_of, name_of
 from broker.edge.key_stores import TlsError
 from broker.edge.limits import ServerLimits, limits_of, told_of_connections
 from broker.edge.server import KafkaServer
 from broker.edge.tls_listener import TlsListener, tls_listeners
 from broker.handlers import SERVED
-from broker.http.admission import HostNames
-from broker.http.connections import HttpLimits
-from broker.http.listener import HttpListener
+from broker.http_doors import DoorError, HttpDoors, cannot_listen
 from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
-from broker.registry import rest
 from broker.registry.checker import InLoopChecker, SchemaChecker, two_checkers
 from broker.registry.rest_support import RegistryView
 from broker.sasl.rules import rules_by_listener
@@ -135,14 +126,14 @@ class Agent:
         """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._tls: dict[str, TlsListener] = {}
         self._sasl = rules_by_listener(listeners_of(settings))
-        self._http: list[HttpListener] = []
-        """Of the admin endpoints, and of the schema registry."""
+        self._http = _doors(settings, parts, host_name)
         self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
         self._view = AdminView(
             settings=settings,
             store=parts.store,
             log=parts.log,
-            access=_access(settings),
+            access=self._http.access,
+            audit=self._http.audit,
             not_ready=self.not_ready,
             notes=self.notes,
         )
@@ -166,8 +157,8 @@ class Agent:
                 tasks.create_task(self._until_stopped(), name="stop")
                 await self._open_doors()
                 self._compose(tasks)
-                await self._open_admin()
-                await self._open_registry()
+                await self._open_http()
+                self._http.watch(tasks)
                 bound = {name: f"{host}:{port}" for name, (host, port) in self._bound.items()}
                 logger.info("ports are bound; clients are refused until it serves", extra=bound)
                 self._opened.set()
@@ -184,8 +175,7 @@ class Agent:
                 raise
         finally:
             self._close_doors()
-            for listener in self._http:
-                await listener.aclose()
+            await self._http.aclose()
             await self._checker.aclose()
             self._opened.set()
             self._serving.set()
@@ -268,7 +258,7 @@ class Agent:
                 lambda: self._connection(name), host, port, backlog=backlog, start_serving=False
             )
         except OSError as error:
-            raise AgentError(_cannot_listen(host, port, error, setting="listen")) from error
+            raise AgentError(cannot_listen(host, port, error, setting="listen")) from error
         bound: int = door.sockets[0].getsockname()[1]
         self._doors[host, bound] = door
         return host, bound
@@ -290,56 +280,35 @@ class Agent:
                         same.listen(backlog)
                 await door.start_serving()
             except OSError as error:
-                raise AgentError(_cannot_listen(host, port, error, setting="listen")) from error
+                raise AgentError(cannot_listen(host, port, error, setting="listen")) from error
 
     def _close_doors(self) -> None:
         for door in self._doors.values():
             door.close()
         self._doors = {}
 
-    async def _open_admin(self) -> None:
-        if self._settings.http is not None:
-            if self._view.access.is_shut:
-                logger.warning("%s", SHUT)
-            app = make_app(self._view)
-            self._bound["http"] = await self._open_http(app, self._settings.http, setting="http")
-
-    async def _open_registry(self) -> None:
-        """The schema registry; of several listeners the first is told of."""
-        settings = self._settings
+    async def _open_http(self) -> None:
+        """The admin endpoints, and the schema registry."""
         assert self._shells is not None
-        for address in settings.registry_listen:
+        node, http = self._shells.node, self._http
+        try:
+            http.prepare(node)
+            self._view.logins = http.logins("http", node)
             view = RegistryView(
-                log_client=self._shells.log_client,
+                log_client=node.log_client,
                 checker=self._checker,
-                cluster_id=settings.cluster_id,
-                users=dict(settings.registry_users),
+                cluster_id=self._settings.cluster_id,
+                logins=http.logins("registry", node),
+                rights=node.rights,
                 ready=self._member.is_set,
             )
-            bound = await self._open_http(
-                rest.make_app(view), address, setting="schema.registry.listeners"
-            )
-            self._bound.setdefault("registry", bound)
-
-    async def _open_http(
-        self, app: web.Application, address: Address, *, setting: str
-    ) -> tuple[str, int]:
-        host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
-        limits = HttpLimits(connections_max=self._settings.http_connections_max)
-        listener = HttpListener(app, names=self._host_names(), limits=limits)
-        self._http.append(listener)
-        try:
-            return host, await listener.open(host, address.port)
-        except OSError as error:
-            raise AgentError(_cannot_listen(host, address.port, error, setting=setting)) from error
-
-    def _host_names(self) -> HostNames:
-        """By which HTTP clients may call this agent."""
-        settings = self._settings
-        names = [self._host_name, *settings.http_hosts]
-        names += [each.host for each in (*settings.listen, *settings.advertise)]
-        names += [each.host for each in (settings.http, *settings.registry_listen) if each]
-        return HostNames(name for name in names if name not in WILDCARD_HOSTS)
+            opened = {
+                "http": await http.open_admin(self._view),
+                "registry": await http.open_registry(view),
+            }
+        except DoorError as error:
+            raise AgentError(str(error)) from error
+        self._bound |= {name: bound for name, bound in opened.items() if bound is not None}
 
     # Composition.
 
@@ -558,14 +527,11 @@ class Agent:
         logger.info("left")
 
 
-def _access(settings: Settings) -> Access:
-    """Who may use the admin endpoints. Raises AgentError."""
+def _doors(settings: Settings, parts: Parts, host_name: str) -> HttpDoors:
+    """The HTTP listeners. Raises AgentError."""
     try:
-        return access_of(settings, lambda file: Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = f"cannot read {settings.http_token_file}: {error.strerror or error}"
-        raise AgentError(f"http.token.file: {reason}") from error
-    except SettingsError as error:
+        return HttpDoors(settings, parts, host_name=host_name)
+    except DoorError as error:
         raise AgentError(str(error)) from error
 
 
@@ -578,14 +544,3 @@ def _tls(settings: Settings, node: Node) -> dict[str, TlsListener]:
         return tls_listeners(listeners, node.stats)
     except TlsError as error:
         raise AgentError(str(error)) from error
-
-
-def _cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str:
-    """The sentence for a port that cannot be had."""
-    # Numbers of failed name lookups are negative, and not the system's.
-    number = error.errno or 0
-    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-    return (
-        f"cannot listen on {host}:{port} ({reason}):"
-        f" end what uses it, or set another address ({setting})"
-    )

@@ -31,6 +31,7 @@ class Setting(NamedTuple):
 
 _ROWS = (
     Setting("agent", "http://127.0.0.1:9094"),
+    Setting("agent.ca", ""),
     Setting("agent.timeout.ms", "30000", minimum=100),
     Setting("agent.token", ""),
     Setting("agent.token.file", ""),
@@ -40,6 +41,7 @@ _ROWS = (
     Setting("pin.lifetime.ms", "600000", minimum=10_000),
     Setting("schema.registry.basic.auth.user.info", ""),
     Setting("schema.registry.bearer.auth.token", ""),
+    Setting("schema.registry.bearer.auth.token.file", ""),
     Setting("schema.registry.ssl.ca.location", ""),
     Setting("schema.registry.timeout.ms", "10000", minimum=100),
     Setting("schema.registry.url", "http://127.0.0.1:8081"),
@@ -100,17 +102,24 @@ class Settings:
     def agent_token(self) -> str | None:
         """Returns what the agents want to hear (their http.token), read anew: secrets change.
         Raises SettingsError."""
-        if not self["agent.token.file"]:
-            return self["agent.token"] or None
-        file = Path(self["agent.token.file"])
-        try:
-            token = file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not ASCII"
-            raise SettingsError(f"agent.token.file: cannot read {file}: {reason}") from error
-        if not token or not token.isprintable():
-            raise SettingsError(f"agent.token.file: {file} is empty, or has more than one line")
-        return token
+        return token_in(self.values, "agent.token") or None
+
+
+def token_in(settings: Mapping[str, str], name: str) -> str:
+    """A token as it is set, or as the file that is set below its name has it now; "" is none.
+    Raises SettingsError."""
+    setting = f"{name}.file"
+    if not settings[setting]:
+        return settings[name]
+    file = Path(settings[setting])
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not ASCII"
+        raise SettingsError(f"{setting}: cannot read {file}: {reason}") from error
+    if not token or not token.isprintable():
+        raise SettingsError(f"{setting}: {file} is empty, or has more than one line")
+    return token
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

@@ -1,34 +1,56 @@
 """Who may ask the admin listener for what. Pure.
 
-Health and metrics are for whoever reaches the port: probes and Prometheus ask them. All else says what
-is in the cluster or changes it, and is for
+Every route needs a role. Health is for whoever reaches the port, since probes ask it; metrics are,
+until `http.roles.metrics` names somebody. All else says what is in the cluster or changes it, and is for
 
-* whoever says the token (`Authorization: Bearer …`), where `http.token` is set;
-* whoever is on this machine, where it is not and the listener is bound to loopback (`frazil dev`);
-* nobody, where it is not and others can reach the listener.
+* whoever has the role, once it is known who asks: by `http.token`, which is an operator's, or as one of
+  the users whom `http.roles.…` names;
+* whoever is on this machine, where neither is set and the listener is bound to loopback (`frazil dev`);
+* nobody, where neither is set and others can reach the listener.
 
 The address that is bound decides, never the peer's: behind a proxy or a sidecar every peer is on this
-machine. Left out: web pages and malformed requests, which no HTTP listener lets in.
+machine. Left out: how it is found out who asks (`broker.http.logins`), web pages and malformed
+requests, which no HTTP listener lets in.
 """
 
-import hmac
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from ipaddress import ip_address
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-from broker.config.settings import Settings, token_of
+from broker.calls.requester import ANONYMOUS
+from broker.config.addresses import is_loopback
+from broker.config.settings import Settings
 
-FOR_ALL: Final = frozenset({"/metrics", "/health/live", "/health/ready"})
-_PREFIX: Final = "Bearer "
+TOKEN_PRINCIPAL: Final = "Token:http.token"  # noqa: S105 - A name.
+"""Whoever says http.token; no user has a principal of this type."""
+
+
+class Role(Enum):
+    """What a route needs."""
+
+    ANYBODY = "anybody"
+    METRICS = "metrics"
+    EXPORTER = "exporter"
+    OPERATOR = "operator"
+
+
+_ENOUGH: Final = {
+    Role.METRICS: (Role.METRICS, Role.OPERATOR),
+    Role.EXPORTER: (Role.EXPORTER, Role.OPERATOR),
+    Role.OPERATOR: (Role.OPERATOR,),
+}
+"""An operator may do what exporters do and see what Prometheus sees."""
 
 SHUT: Final = (
-    "this agent answers health and metrics only, since others can reach its http listener and no"
-    " token is set: set http.token or http.token.file, or bind http to 127.0.0.1"
+    "this agent answers health and metrics only, since others can reach its http listener and nobody"
+    " is named who may ask more: set http.token, http.token.file or http.roles.operator, or bind http"
+    " to 127.0.0.1"
 )
 UNTOLD: Final = (
-    "this needs the agent's token (http.token): send it as 'Authorization: Bearer …'; frazil's"
-    " commands take --token-file or FRAZIL_HTTP_TOKEN, the exporter agent.token or agent.token.file"
+    "this needs the agent's token (http.token), or that of a user of http.roles.{role}: send it as"
+    " 'Authorization: Bearer …'; frazil's commands take --token-file or FRAZIL_HTTP_TOKEN, the exporter"
+    " agent.token or agent.token.file"
 )
 
 
@@ -36,38 +58,49 @@ UNTOLD: Final = (
 class Access:
     """What the listener asks for."""
 
-    token: str | None = field(repr=False)
+    holders: Mapping[Role, frozenset[str]]
+    """Principals by the role that they were given."""
     is_local: bool
     """Bound to loopback."""
 
     @property
     def is_shut(self) -> bool:
         """Nobody is let in but to health and metrics."""
-        return self.token is None and not self.is_local
+        return not self._names_somebody and not self.is_local
 
-    def objection(self, path: str, authorization: str) -> tuple[int, str] | None:
+    @property
+    def _names_somebody(self) -> bool:
+        return any(self.holders.values())
+
+    def is_open(self, role: Role) -> bool:
+        """Nobody is asked who they are for what needs this role."""
+        if role is Role.ANYBODY:
+            return True
+        if role is Role.METRICS:
+            return not self.holders.get(Role.METRICS)
+        return not self._names_somebody and self.is_local
+
+    def objection(self, role: Role, principal: str) -> tuple[int, str] | None:
         """Status and sentence; None: the request may go on."""
-        if path in FOR_ALL:
+        if self.is_open(role):
             return None
-        if self.token is None:
-            return None if self.is_local else (403, SHUT)
-        said = authorization.removeprefix(_PREFIX) if authorization.startswith(_PREFIX) else ""
-        # As long for a wrong token as for the right one: time would tell it letter by letter.
-        if hmac.compare_digest(said.encode(errors="replace"), self.token.encode()):
+        if self.is_shut:
+            return 403, SHUT
+        if any(principal in self.holders.get(each, ()) for each in _ENOUGH[role]):
             return None
-        return 401, UNTOLD
+        if principal == ANONYMOUS:
+            return 401, UNTOLD.format(role=role.value)
+        return 403, f"{principal} is not among those of http.roles.{role.value}"
 
 
-def access_of(settings: Settings, read: Callable[[str], str]) -> Access:
-    """`read` gives the text of a file. Raises SettingsError, and OSError when there is none."""
-    token = token_of(settings, read)
-    return Access(token, settings.http is not None and _is_loopback(settings.http.host))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+def access_of(settings: Settings) -> Access:
+    """What the settings say."""
+    operators = settings.http_roles_operator
+    if settings.http_token is not None or settings.http_token_file is not None:
+        operators |= {TOKEN_PRINCIPAL}
+    holders = {
+        Role.METRICS: settings.http_roles_metrics,
+        Role.EXPORTER: settings.http_roles_exporter,
+        Role.OPERATOR: operators,
+    }
+    return Access(holders, settings.http is not None and is_loopback(settings.http.host))

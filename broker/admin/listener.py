@@ -26,22 +26,28 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from broker.admin import metrics
-from broker.admin.access import Access
+from broker.admin.access import UNTOLD, Access, Role
 from broker.admin.shares import PinShares, Places
 from broker.config.settings import Settings
-from broker.http.listener import TURNS
+from broker.http.admission import SAFE_METHODS
+from broker.http.listener import TURNS, requester_of
+from broker.http.logins import LoginError, Logins
+from broker.http.passwords import BusyError
+from broker.http.routes import Route, add_routes
 from broker.http.turns import SharedAnswer
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
 from broker.reports.export_report import TableSource, export_view, parse_progress, reports
 from broker.reports.log_lines import describe
 from broker.reports.topic_report import topic_view
+from broker.rights.audit import told
+from broker.rights.rights import TellOf
 from coordinator.commands.codec import CodecError, decode_entry
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
@@ -87,12 +93,16 @@ class AdminView:
     store: ObjectStore
     log: MetadataLog
     access: Access
+    audit: TellOf
+    """Tells of refusals, and of changes by operators."""
     not_ready: Callable[[], list[str]]
     """Reasons why the agent should not be sent clients; none when it should."""
     notes: Callable[[], list[str]] = list
     """What is wrong and not this agent's doing."""
     overloaded: Callable[[], Sequence[str]] = list
     """By what the agent is overloaded."""
+    logins: Logins | None = None
+    """There when the listener is opened."""
     life: str = ""
     """Of the metadata log (`broker.store.identity`), once it is known."""
     log_client: LogClient | None = None
@@ -115,6 +125,7 @@ class _RefusedError(Exception):
 
 
 VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
+ROLES: web.AppKey[dict[web.AbstractRoute, Role]] = web.AppKey("roles")
 METRICS: web.AppKey[SharedAnswer] = web.AppKey("metrics", SharedAnswer)
 LOG_READERS: web.AppKey[Places] = web.AppKey("log_readers", Places)
 
@@ -125,20 +136,7 @@ def make_app(view: AdminView) -> web.Application:
     app[VIEW] = view
     app[METRICS] = SharedAnswer(METRICS_WAIT_S)
     app[LOG_READERS] = Places(LOG_READERS_MAX)
-    app.router.add_get("/metrics", _metrics)
-    app.router.add_get("/health/live", _live)
-    app.router.add_get("/health/ready", _ready)
-    app.router.add_get("/log", _log, allow_head=False)
-    app.router.add_get("/jobs", _jobs)
-    app.router.add_post("/jobs/{job}/run", _run_job)
-    app.router.add_get("/objects/unnamed", _unnamed)
-    app.router.add_get("/topics/{name}", _topic)
-    app.router.add_get("/export/topics", _topics)
-    app.router.add_get("/export/plan", _plan)
-    app.router.add_post("/export/plan", _plan_of_many)
-    app.router.add_post("/export/progress", _progress)
-    app.router.add_post("/export/pin", _pin)
-    app.router.add_delete("/export/pin/{name}", _unpin)
+    app[ROLES] = add_routes(app, ROUTES)
     return app
 
 
@@ -146,25 +144,59 @@ def make_app(view: AdminView) -> web.Application:
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error as JSON, with the status that says whose it is."""
     try:
-        _admit(request)
+        await _admit(request)
         return await handler(request)
     except _RefusedError as refused:
-        return _json({"error": str(refused)}, status=refused.status)
+        headers = None
+        if refused.status == 401 and (schemes := _logins(request).schemes):
+            headers = {"WWW-Authenticate": schemes}
+        return _json({"error": str(refused)}, status=refused.status, headers=headers)
     except LogError as error:
         return _json({"error": f"the metadata log: {error}"}, status=503)
     except web.HTTPException as error:
         return _json({"error": error.reason}, status=error.status)
 
 
-def _admit(request: web.Request) -> None:
-    said = request.headers.get("Authorization", "")
-    objection = request.app[VIEW].access.objection(request.path, said)
+async def _admit(request: web.Request) -> None:
+    """Raises _RefusedError. Who asks is looked at only where it matters: probes never fail for it."""
+    view = request.app[VIEW]
+    # What is not there is told to those who may ask something: any of them.
+    role = request.app[ROLES].get(request.match_info.route, Role.EXPORTER)
+    if view.access.is_open(role):
+        return
+    requester = requester_of(request)
+    if not view.access.is_shut:
+        try:
+            said = request.headers.get("Authorization", "")
+            requester = await _logins(request).requester(said, requester)
+        except BusyError as error:
+            raise _RefusedError(503, str(error)) from error
+        except LoginError as error:
+            raise _RefusedError(401, f"{error}; {UNTOLD.format(role=role.value)}") from error
+    objection = view.access.objection(role, requester.principal)
     if objection is not None:
+        if objection[0] == 403 and not view.access.is_shut:
+            fields = {"api": _told_api(request), "role": role.value}
+            view.audit("refused", requester, fields)
         raise _RefusedError(*objection)
+    if role is Role.OPERATOR and request.method not in SAFE_METHODS:
+        view.audit("change", requester, {"api": _told_api(request)})
 
 
-def _json(value: Mapping[str, Any], *, status: int = 200) -> web.Response:
-    return web.json_response(value, status=status)
+def _logins(request: web.Request) -> Logins:
+    logins = request.app[VIEW].logins
+    assert logins is not None
+    return logins
+
+
+def _told_api(request: web.Request) -> str:
+    return told(f"HTTP {request.method} {request.path}")
+
+
+def _json(
+    value: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return web.json_response(value, status=status, headers=headers)
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
@@ -526,3 +558,22 @@ def _number(request: web.Request, name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
         raise _RefusedError(400, f'{name}: "{text[:40]}" is not a number')
     return int(text)
+
+
+ROUTES: Final[tuple[Route[Role], ...]] = (
+    Route("GET", "/metrics", Role.METRICS, _metrics),
+    Route("GET", "/health/live", Role.ANYBODY, _live),
+    Route("GET", "/health/ready", Role.ANYBODY, _ready),
+    Route("GET", "/log", Role.OPERATOR, _log, has_head=False),
+    Route("GET", "/jobs", Role.OPERATOR, _jobs),
+    Route("POST", "/jobs/{job}/run", Role.OPERATOR, _run_job),
+    Route("GET", "/objects/unnamed", Role.OPERATOR, _unnamed),
+    Route("GET", "/topics/{name}", Role.OPERATOR, _topic),
+    Route("GET", "/export/topics", Role.EXPORTER, _topics),
+    Route("GET", "/export/plan", Role.EXPORTER, _plan),
+    Route("POST", "/export/plan", Role.EXPORTER, _plan_of_many),
+    Route("POST", "/export/progress", Role.EXPORTER, _progress),
+    Route("POST", "/export/pin", Role.EXPORTER, _pin),
+    Route("DELETE", "/export/pin/{name}", Role.EXPORTER, _unpin),
+)
+"""Every endpoint, with the role that it needs."""

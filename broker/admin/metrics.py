@@ -162,7 +162,7 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.stats.connections_refused, "reason"),
     Row("frazil_connections_closed", COUNTER, "Connections closed by the agent, by reason.",
         lambda s: s.node.stats.connections_closed, "reason"),
-    Row("frazil_authentications", COUNTER, "Ends of authentications by SASL.",
+    Row("frazil_authentications", COUNTER, "Ends of authentications, by SASL and over HTTP.",
         lambda s: s.node.stats.authentications, ("mechanism", "outcome")),
     Row("frazil_handshakes", COUNTER, "TLS handshakes that ended well.",
         lambda s: s.node.stats.handshakes_total),

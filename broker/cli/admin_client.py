@@ -5,6 +5,7 @@ Left out: what the lines of a stream say (`broker.cli.log_tail`), waiting for wh
 
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ class AgentPlace(NamedTuple):
 
     url: str
     token: str | None = None
+    context: ssl.SSLContext | None = None
+    """Whom to trust behind https; None: whom the system trusts."""
 
 
 def ask(agent: AgentPlace, path: str, *, method: str = "GET") -> dict[str, Any]:
@@ -41,7 +44,7 @@ def opened(
     agent: AgentPlace, path: str, *, method: str = "GET", timeout_s: float | None
 ) -> Iterator[http.client.HTTPResponse]:
     """The agent's answer, to be read. Raises ToolError, and HTTPError when it is an error."""
-    url, token = agent
+    url, token, context = agent
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise ToolError(f'"{url}" is not an address like http://127.0.0.1:9094')
     # Only http and https get here.
@@ -50,12 +53,17 @@ def opened(
         # Not sent on to wherever an answer might point.
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
+        with urllib.request.urlopen(  # noqa: S310
+            request, timeout=timeout_s, context=context
+        ) as response:
             yield response
     except urllib.error.HTTPError:
         raise
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            said = f"the certificate of {url} is not trusted ({reason.verify_message})"
+            raise ToolError(f"{said}: --ca-file names who signed it") from error
         raise ToolError(
             f"no agent answers at {url} ({reason}): is one running? (--agent says where)"
         ) from error

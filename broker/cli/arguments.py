@@ -225,12 +225,27 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the agent's http.token is in it (else FRAZIL_HTTP_TOKEN or FRAZIL_HTTP_TOKEN_FILE)",
     )
+    parser.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="who signed the agent's certificate (PEM)"
+    )
+
+
+def _context(file: Path | None) -> "ssl.SSLContext | None":
+    """Trusts whom the file has. Raises FailedError."""
+    import ssl
+
+    if file is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise FailedError(f"cannot use the certificates in {file}: {error.strerror}") from error
 
 
 def place_of(options: argparse.Namespace) -> "AgentPlace":
     """Where the agent is, with its token from a file or the environment. Raises FailedError."""
     from broker.cli.admin_client import AgentPlace
-    from broker.config.settings import admin_token
+    from broker.config.http_values import tokens_in
 
     said = os.environ.get("FRAZIL_HTTP_TOKEN", "")
     file = options.token_file or os.environ.get("FRAZIL_HTTP_TOKEN_FILE")
@@ -240,9 +255,10 @@ def place_of(options: argparse.Namespace) -> "AgentPlace":
         except OSError as error:
             raise FailedError(f"cannot read the token in {file}: {error.strerror}") from error
     try:
-        return AgentPlace(options.agent, admin_token(said))
+        token = tokens_in(said)[0] if said.strip() else None
     except ValueError as error:
         raise FailedError(f"the agent's token is not usable: {error}") from error
+    return AgentPlace(options.agent, token, _context(options.ca_file))
 
 
 def _say(options: argparse.Namespace, said: "CommandResult") -> int:

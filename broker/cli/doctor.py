@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,18 +20,19 @@ from typing import NamedTuple
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
 from broker.config.addresses import Address
-from broker.config.listeners import ListenerSettings
+from broker.config.listeners import HTTP_LISTENERS, ListenerSettings
 from broker.config.security_advice import advice
 from broker.config.settings import (
     Loaded,
     Settings,
     SettingsError,
     advertised,
+    http_listener_of,
     listeners_of,
     name_of,
     token_of,
 )
-from broker.edge.key_stores import TlsError
+from broker.edge.key_stores import TlsError, material_of
 from broker.edge.tls_listener import SOON_DAYS, TlsListener, tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
@@ -201,9 +203,11 @@ async def _told(settings: Settings) -> list[Finding]:
     assert settings.http is not None
     try:
         token = token_of(settings, lambda file: Path(file).read_text(encoding="utf-8"))
-        place = AgentPlace(f"http://{_host_of(settings.http)}:{settings.http.port}", token)
+        scheme = "https" if settings.http.secure else "http"
+        url = f"{scheme}://{_host_of(settings.http)}:{settings.http.port}"
+        place = AgentPlace(url, token, _trusting(settings))
         told = await asyncio.to_thread(ask, place, "/objects/unnamed")
-    except (ToolError, SettingsError, OSError) as error:
+    except (ToolError, SettingsError, TlsError, OSError) as error:
         return [Finding("objects", bad=True, text=str(error))]
     keys = [each["key"] for each in told["examples"]]
     return [_unnamed(told["unnamed"], told["bytes"], told["orphans"], keys)]
@@ -258,8 +262,8 @@ def _exists(url: str) -> bool:
 
 def _ports(settings: Settings, *, running: bool) -> list[Finding]:
     wanted = [("listen", address.host, address.port or 0) for address in settings.listen]
-    if settings.http is not None:
-        wanted.append(("http", settings.http.host, settings.http.port))
+    for name, setting in HTTP_LISTENERS.items():
+        wanted += [(setting, each.host, each.port) for each in settings.http_addresses(name)]
     findings = []
     for setting, host, port in wanted:
         trouble = _trouble_with(host, port)
@@ -283,8 +287,10 @@ def _ports(settings: Settings, *, running: bool) -> list[Finding]:
 
 def _certificates(settings: Settings) -> list[Finding]:
     """Of the listeners that speak TLS, and what may be known or done without a right to it."""
-    listeners = listeners_of(settings)
-    findings = _rights(settings, listeners)
+    kafkas = listeners_of(settings)
+    https = [http_listener_of(settings, name).secured for name in HTTP_LISTENERS]
+    listeners = [*kafkas, *filter(None, https)]
+    findings = _rights(settings, kafkas)
     for listener in listeners:
         try:
             for tls in tls_listeners([listener], EdgeStats()).values():
@@ -333,15 +339,32 @@ def _host_of(http: Address) -> str:
     return "127.0.0.1" if http.host in ("", "*", "0.0.0.0") else http.host  # noqa: S104
 
 
+def _trusting(settings: Settings) -> ssl.SSLContext | None:
+    """Trusts the certificate that the settings name, whatever the name in it; None without TLS.
+    Raises TlsError."""
+    secured = http_listener_of(settings, "http").secured
+    if secured is None or secured.tls is None:
+        return None
+    chain = material_of(secured.tls, lambda file: Path(file).read_bytes()).chain.decode()
+    context = ssl.create_default_context(cadata=chain)
+    context.check_hostname = False  # It is asked on loopback.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 def _agent_runs(settings: Settings) -> bool:
     """Whether an agent answers at the admin address of the settings."""
     if settings.http is None or settings.http.port == 0:
         return False
-    connection = http.client.HTTPConnection(_host_of(settings.http), settings.http.port, timeout=2)
+    host, port = _host_of(settings.http), settings.http.port
+    connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
+        if settings.http.secure:
+            context = _trusting(settings)
+            connection = http.client.HTTPSConnection(host, port, timeout=2, context=context)
         connection.request("GET", "/health/live")
         return connection.getresponse().read() == b'{"live": true}'
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, TlsError):
         return False
     finally:
         connection.close()

@@ -7,10 +7,12 @@ WILDCARD_HOSTS = ("0.0.0.0", "::", "*")  # noqa: S104 - Compared with, not bound
 
 
 class Address(NamedTuple):
-    """Host and port of a listener of ours; port 0 picks a free one."""
+    """Host and port of an HTTP listener; port 0 picks a free one."""
 
     host: str
     port: int
+    secure: bool = False
+    """It speaks TLS (`https://`)."""
 
 
 class NamedAddress(NamedTuple):

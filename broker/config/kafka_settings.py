@@ -145,12 +145,7 @@ class KafkaSettings:
 
     def super_user_principals(self) -> frozenset[str]:
         """Who may do everything. Raises ValueError with the end of a sentence."""
-        found = [*filter(None, map(str.strip, self.super_users.split(";")))]
-        for each in found:
-            kind, colon, name = each.partition(":")
-            if not (kind and colon and name):
-                raise ValueError(f'"{each}" is not a principal (example: User:admin)')
-        return frozenset(found)
+        return values.principals(self.super_users)
 
     def text(self, name: str) -> str | None:
         """The setting in Kafka's spelling: as given, else Kafka's default, None when unset.

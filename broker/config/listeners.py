@@ -21,6 +21,9 @@ from broker.config.listener_table import LISTENER_TABLE, MECHANISM_PREFIXES
 LISTENERS_DEFAULT: Final = "PLAINTEXT://:9092"
 MECHANISM_DEFAULT: Final = "GSSAPI"
 """Kafka's; Kerberos is not served, so it counts as none."""
+HTTP_LISTENERS: Final = {"http": "http", "registry": "schema.registry.listeners"}
+"""The HTTP listeners by the names below which Kafka's settings of TLS and of users are theirs, and
+the setting that opens each."""
 _PREFIX: Final = "listener.name."
 _ENDPOINT: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})"
@@ -112,6 +115,21 @@ class ListenerSettings:
         return self.tls is not None and self.tls.client_auth is ClientAuth.REQUIRED
 
 
+class HttpListenerSettings(NamedTuple):
+    """Who an HTTP listener lets in, as Kafka's settings below `listener.name.<its name>.` say it."""
+
+    secured: ListenerSettings | None
+    """What TLS needs to know; None without TLS."""
+    mechanisms: Mapping[str, Mapping[str, str]]
+    """By which users are held against their passwords; {}: there are none."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a way to say who one is."""
+        tls = None if self.secured is None else self.secured.tls
+        return bool(self.mechanisms) or (tls is not None and tls.client_auth is not ClientAuth.NONE)
+
+
 class ParsedListeners(NamedTuple):
     listeners: tuple[ListenerSettings, ...]
     mistakes: list[str]
@@ -158,7 +176,9 @@ def listeners_of(
             mistakes.append(f"No security protocol defined for listener {name}")
             continue
         of_name = _OfListener(given, name)
-        tls = _tls(of_name, protocol, mistakes) if protocol.has_tls else None
+        # Beside SASL, which says who a client is, Kafka asks for certificates only if told so there.
+        auth_of_its_own = protocol.has_sasl
+        tls = _tls(of_name, mistakes, auth_of_its_own=auth_of_its_own) if protocol.has_tls else None
         mechanisms = _mechanisms(of_name, mistakes, warnings) if protocol.has_sasl else {}
         listeners.append(
             ListenerSettings(
@@ -173,6 +193,31 @@ def listeners_of(
         )
     warnings += _strange_names(given, [*own, *controllers])
     return ParsedListeners(tuple(listeners), mistakes, warnings)
+
+
+def http_listener(
+    given: Mapping[str, str], name: str, *, secure: bool
+) -> tuple[HttpListenerSettings, list[str]]:
+    """An HTTP listener's share of Kafka's settings, and the mistakes in them.
+
+    The certificate may be that of all listeners (`ssl.keystore.location`). What asks clients who they
+    are counts only below the listener's own name: probes and Prometheus show no certificates.
+    """
+    mistakes: list[str] = []
+    of_name = _OfListener(given, name)
+    secured = None
+    if secure:
+        secured = ListenerSettings(
+            name=name.upper(),
+            host="",
+            port=0,
+            protocol=SecurityProtocol.SSL,
+            advertised=None,
+            tls=_tls(of_name, mistakes, auth_of_its_own=True),
+        )
+    enabled = [each.upper() for each in _items(of_name.own("sasl.enabled.mechanisms") or "")]
+    mechanisms = {each: of_name.of_mechanism(each) for each in enabled}
+    return HttpListenerSettings(secured, mechanisms), mistakes
 
 
 def exposures(listeners: Sequence[ListenerSettings]) -> list[str]:
@@ -314,9 +359,8 @@ def _protocols(given: Mapping[str, str], mistakes: list[str]) -> dict[str, Secur
     return found
 
 
-def _tls(
-    of_name: _OfListener, protocol: SecurityProtocol, mistakes: list[str]
-) -> TlsSettings | None:
+def _tls(of_name: _OfListener, mistakes: list[str], *, auth_of_its_own: bool) -> TlsSettings | None:
+    """`auth_of_its_own`: `ssl.client.auth` counts as it was given for the listener alone."""
     before = len(mistakes)
     text, filled = of_name.text, of_name.filled
     _check_values(of_name, mistakes)
@@ -336,8 +380,7 @@ def _tls(
         password=filled("ssl.truststore.password"),
         certificates=filled("ssl.truststore.certificates"),
     )
-    # Beside SASL, which says who a client is, Kafka asks for certificates only if told so there.
-    client_auth = of_name.own if protocol.has_sasl else text
+    client_auth = of_name.own if auth_of_its_own else text
     settings = TlsSettings(
         keystore=keystore,
         truststore=truststore,
@@ -432,5 +475,6 @@ def _strange_names(given: Mapping[str, str], listeners: Sequence[str]) -> list[s
         name.removeprefix(_PREFIX).partition(".")[0] for name in given if name.startswith(_PREFIX)
     }
     return [
-        f"{_PREFIX}{name}.…: there is no listener {name.upper()}" for name in sorted(named - there)
+        f"{_PREFIX}{name}.…: there is no listener {name.upper()}"
+        for name in sorted(named - there - HTTP_LISTENERS.keys())
     ]

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from broker.config import kafka_settings, listeners, sources, values
+from broker.config import http_values, kafka_settings, listeners, sources, values
 from broker.config.addresses import WILDCARD_HOSTS, Address, NamedAddress
 from broker.config.first_users import FirstUser, first_users
 from broker.config.kafka_settings import KafkaSettings
-from broker.config.listeners import ListenerSettings
+from broker.config.listeners import HttpListenerSettings, ListenerSettings
 from broker.config.sources import Given
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
@@ -32,11 +32,6 @@ LONG_MS = 10 * 365 * 86_400_000
 
 STORE_SCHEMES = ("s3", "file", "memory")
 LOG_SCHEMES = ("etcd", "etcds", "sqlite", "memory")
-
-_LISTENER = re.compile(
-    r"(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)://)?"
-    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.*-]*)(?::(?P<port>[0-9]{1,5}))?"
-)
 
 
 class SettingsError(Exception):
@@ -134,80 +129,14 @@ def _http_url(text: str) -> str | None:
     return text.strip() or None
 
 
-def _http_address(text: str) -> Address | None:
-    if text.strip().lower() in ("", "off"):
-        return None
-    (address,) = _addresses(text) or (NamedAddress("", "", None),)
-    if address.port is None:
-        raise ValueError(f'"{text}" has no port (example: 127.0.0.1:9094)')
-    return Address(address.host, address.port)
-
-
-def _http_listeners(text: str) -> tuple[Address, ...]:
-    """Confluent's `listeners`: `http://0.0.0.0:8081`, several with commas."""
-    if text.strip().lower() in ("", "off"):
-        return ()
-    addresses = []
-    for item in text.split(","):
-        match = re.fullmatch(
-            r"http://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.*-]*):([0-9]{1,5})/?", item.strip()
-        )
-        if match is None or int(match[2]) > 65535:
-            raise ValueError(f'"{item.strip()}" is not an address (example: http://0.0.0.0:8081)')
-        addresses.append(Address(match[1].strip("[]"), int(match[2])))
-    return tuple(addresses)
-
-
-def _host_names(text: str) -> tuple[str, ...]:
-    names = tuple(item.strip().lower() for item in text.split(",") if item.strip())
-    for name in names:
-        if not re.fullmatch(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", name):
-            raise ValueError(
-                f'"{name}" is not a name (examples: frazil.example.com, *.example.com)'
-            )
-    return names
-
-
-def _users(text: str) -> tuple[tuple[str, str], ...]:
-    users: dict[str, str] = {}
-    for item in (item.strip() for item in text.split(",") if item.strip()):
-        name, colon, password = item.partition(":")
-        if not (name and colon and password) or name in users:
-            raise ValueError("write it as name:password, several with commas")
-        users[name] = password
-    return tuple(users.items())
-
-
-def admin_token(text: str) -> str | None:
-    """A secret that nobody guesses. Never says what was written."""
-    token = text.strip()
-    if token and not re.fullmatch(r"[!-~]{16,1024}", token):
-        raise ValueError("it must be 16 to 1024 visible ASCII characters, without spaces")
-    return token or None
-
-
 def _listeners(text: str) -> tuple[NamedAddress, ...]:
-    addresses = _addresses(text)
+    addresses = http_values.addresses(text)
     if not addresses:
         raise ValueError("is empty (example: 0.0.0.0:9092)")
     for address in addresses:
         if address.port is None:
             raise ValueError(f'"{address.host}" has no port (example: 0.0.0.0:9092)')
     return addresses
-
-
-def _addresses(text: str) -> tuple[NamedAddress, ...]:
-    addresses: list[NamedAddress] = []
-    for item in (item.strip() for item in text.split(",") if item.strip()):
-        match = _LISTENER.fullmatch(item)
-        port = int(match["port"]) if match is not None and match["port"] else None
-        if match is None or (port is not None and port > 65535):
-            raise ValueError(f'"{item}" is not an address (examples: host:9092, NAME://host:9092)')
-        name = (match["name"] or "PLAINTEXT").upper()
-        if any(address.name == name for address in addresses):
-            raise ValueError(f"two listeners are called {name}; put names before: NAME://host:9092")
-        addresses.append(NamedAddress(name, match["host"].strip("[]"), port))
-    return tuple(addresses)
 
 
 TEXT = ValueType("text", _optional)
@@ -217,14 +146,16 @@ OPTIONAL_NAME = ValueType("name", _optional_name)
 BOOLEAN = ValueType("true or false", values.boolean)
 BOOLEAN_OR_AUTO = ValueType("true, false or auto", _optional_boolean)
 HTTP_URL = ValueType("URL", _http_url)
-ADDRESSES = ValueType("addresses", _addresses)
+ADDRESSES = ValueType("addresses", http_values.addresses)
 LISTENERS = ValueType("addresses", _listeners)
-ADDRESS_OR_OFF = ValueType("address or `off`", _http_address)
-HTTP_LISTENERS = ValueType("addresses", _http_listeners)
-HOST_NAMES = ValueType("names", _host_names)
-USERS = ValueType("name:password", _users)
+ADDRESS_OR_OFF = ValueType("address or `off`", http_values.http_address)
+HTTP_LISTENERS = ValueType("addresses", http_values.http_listeners)
+HOST_NAMES = ValueType("names", http_values.host_names)
+USERS = ValueType("name:password", http_values.users)
 FIRST_USERS = ValueType("users", first_users)
-TOKEN = ValueType("16 to 1024 visible ASCII characters", admin_token)
+TOKEN = ValueType("16 to 1024 visible ASCII characters", http_values.token)
+TOKEN_FILES = ValueType("name:file", http_values.token_files)
+PRINCIPALS = ValueType("principals", values.principals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,13 +173,24 @@ class Settings:
         "What clients are told to connect to, by listener name. Without a port: the port"
         " listened on. Empty: the listen address, or this machine's name for 0.0.0.0.")
     http: Address | None = _setting("http", "127.0.0.1:9094", ADDRESS_OR_OFF,
-        "Metrics, health, and what the exporter and `frazil job` ask. Bound to anything but loopback"
-        " it answers health and metrics only, unless http.token or http.token.file is set.")
+        "Metrics, health, and what the exporter and `frazil job` ask; with TLS `https://host:port`."
+        " Bound to anything but loopback it answers health and metrics only, unless http.token,"
+        " http.token.file or http.roles.… is set.")
     http_token: str | None = _setting("http.token", "", TOKEN,
         "Who says it (`Authorization: Bearer …`) may ask the http listener for all there is. Empty:"
         " whoever is on this machine may, where http is bound to loopback.", secret=True)
     http_token_file: str | None = _setting("http.token.file", "", FILE,
-        "A file that has http.token in it, as Kubernetes mounts secrets; read at the start.")
+        "A file that has http.token in it, as Kubernetes mounts secrets; each line is one. It is read"
+        " again when it changes.")
+    http_tokens: tuple[tuple[str, str], ...] = _setting("http.tokens", "", TOKEN_FILES,
+        "Users of the http listener that say a token: `name:file`, several with commas. Files are"
+        " as http.token.file.")
+    http_roles_exporter: frozenset[str] = _setting("http.roles.exporter", "", PRINCIPALS,
+        "Who may ask the http listener what exporters ask: `User:name`, several with semicolons.")
+    http_roles_metrics: frozenset[str] = _setting("http.roles.metrics", "", PRINCIPALS,
+        "Who may ask for metrics. Empty: whoever reaches the http listener.")
+    http_roles_operator: frozenset[str] = _setting("http.roles.operator", "", PRINCIPALS,
+        "Who may ask the http listener for all there is, as whoever says http.token.")
     http_hosts: tuple[str, ...] = _setting("http.hosts", "", HOST_NAMES,
         "Names by which HTTP clients may call this agent (Host), besides addresses, localhost, names"
         " without a dot, Kubernetes' names (`….svc`) and those of its listeners: of an ingress, for"
@@ -353,17 +295,27 @@ class Settings:
     logs_format: str = _setting("logs.format", "text", _one_of("text", "json"),
         "`key=value` lines, or a JSON object per line.")
     registry_listen: tuple[Address, ...] = _setting("schema.registry.listeners", "", HTTP_LISTENERS,
-        "Where the embedded schema registry answers: `http://0.0.0.0:8081`, several with commas."
-        " Empty: nowhere. All agents that have it answer alike.")
+        "Where the embedded schema registry answers: `http://0.0.0.0:8081`, or `https://` for TLS,"
+        " several with commas. Empty: nowhere. All agents that have it answer alike.")
     registry_users: tuple[tuple[str, str], ...] = _setting(
         "schema.registry.basic.auth.user.info", "", USERS,
-        "Who may use the schema registry, several with commas. Empty: everybody.", secret=True)
+        "Users of the schema registry, several with commas. Where it has none, and no"
+        " schema.registry.tokens either, nobody is asked who they are.", secret=True)
+    registry_tokens: tuple[tuple[str, str], ...] = _setting(
+        "schema.registry.tokens", "", TOKEN_FILES,
+        "Users of the schema registry that say a token, as http.tokens.")
     first_users: tuple[FirstUser, ...] = _setting("first.users", "", FIRST_USERS,
         "Users of SCRAM that are made where there never was one:"
         " `SCRAM-SHA-512=[name=alice,password=…]`, several with commas, as"
         " `kafka-storage.sh format --add-scram` has them.", secret=True)
     # fmt: on
     kafka: KafkaSettings
+
+    def http_addresses(self, name: str) -> tuple[Address, ...]:
+        """Where the HTTP listener "http" or "registry" is; () when it is off."""
+        if name == "registry":
+            return self.registry_listen
+        return () if self.http is None else (self.http,)
 
 
 TABLE: dict[str, Setting] = {
@@ -374,18 +326,18 @@ BY_NAME: dict[str, Setting] = {row.name: row for row in TABLE.values()}
 
 
 def token_of(settings: Settings, read: Callable[[str], str]) -> str | None:
-    """http.token, or what `http.token.file` has. Raises SettingsError, and what `read` raises."""
-    file = settings.http_token_file
-    if file is None:
+    """A token of an operator: http.token, or the first one in a file. Raises SettingsError, and what
+    `read` raises."""
+    if settings.http_token is not None:
         return settings.http_token
-    try:
-        token = admin_token(read(file))
-    except ValueError as error:
-        reason = "it is not text" if isinstance(error, UnicodeError) else error
-        raise SettingsError([f"http.token.file: {file} has no token: {reason}"]) from error
-    if token is None:
-        raise SettingsError([f"http.token.file: {file} is empty"])
-    return token
+    of_users = [(f"User:{name}", file) for name, file in settings.http_tokens]
+    files = [file for name, file in of_users if name in settings.http_roles_operator]
+    for file in filter(None, [settings.http_token_file, *files]):
+        try:
+            return http_values.tokens_in(read(file))[0]
+        except ValueError as error:
+            raise SettingsError([f"{file}: {error}"]) from error
+    return None
 
 
 class Loaded(NamedTuple):
@@ -435,6 +387,7 @@ def load(
             mistakes.append(f"{row.name} (from {item.origin}): {shown}")
     own = [name for name in ("listen", "advertise") if sources.is_given(ours.get(name))]
     warnings += _take_listeners(parsed_ours, parsed.settings, own, mistakes)
+    mistakes += _http_mistakes(parsed_ours, parsed.settings.given)
     mistakes += _contradictions(parsed_ours, parsed.settings)
     if mistakes:
         raise SettingsError(mistakes)
@@ -447,6 +400,38 @@ def listeners_of(settings: Settings) -> tuple[ListenerSettings, ...]:
     return listeners.listeners_of(
         given, listen=settings.listen, advertise=settings.advertise
     ).listeners
+
+
+def http_listener_of(settings: Settings, name: str) -> HttpListenerSettings:
+    """What "http" or "registry" needs to know of TLS and of users."""
+    found, _ = listeners.http_listener(
+        settings.kafka.given,
+        name,
+        secure=any(each.secure for each in settings.http_addresses(name)),
+    )
+    return found
+
+
+def _http_mistakes(ours: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
+    """Of the settings that only HTTP listeners have."""
+    found: list[str] = []
+    addresses = {
+        "http": tuple(filter(None, [ours.get("http")])),
+        "registry": ours.get("registry_listen", ()),
+    }
+    asks = {"http": bool(ours.get("http_tokens"))}
+    for name, each in addresses.items():
+        secure = any(address.secure for address in each)
+        listener, mistakes = listeners.http_listener(given, name, secure=secure)
+        found += mistakes
+        asks[name] = asks.get(name, False) or listener.asks
+    roles = [name for name in ("exporter", "metrics", "operator") if ours.get(f"http_roles_{name}")]
+    if roles and not asks["http"]:
+        found.append(
+            f"http.roles.{roles[0]} is set and nobody can say who they are: set http.tokens,"
+            " listener.name.http.sasl.enabled.mechanisms or listener.name.http.ssl.client.auth"
+        )
+    return found
 
 
 def _take_listeners(

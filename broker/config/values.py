@@ -97,3 +97,13 @@ def milliseconds(text: str) -> int:
     if match is None:
         raise ValueError(f'"{text}" is not a duration (examples: 500, 500ms, 10s)')
     return int(match[1]) * _DURATION_UNITS[match[2] or "ms"]
+
+
+def principals(text: str) -> frozenset[str]:
+    """As `super.users` has them: `User:alice;User:CN=bob,O=b`."""
+    found = [*filter(None, map(str.strip, text.split(";")))]
+    for each in found:
+        kind, colon, name = each.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(f'"{each}" is not a principal (example: User:admin)')
+    return frozenset(found)

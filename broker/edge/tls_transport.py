@@ -54,11 +54,12 @@ THREADS: Final = 2
 
 
 class SecuredProtocol(Protocol):
-    """What speaks Kafka above (`broker.edge.connection`)."""
+    """What speaks Kafka above (`broker.edge.connection`), or HTTP (`broker.http.connections`)."""
 
     requester: Requester
-    address: str
 
+    @property
+    def address(self) -> str: ...
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def get_buffer(self, sizehint: int) -> memoryview: ...
     def buffer_updated(self, nbytes: int) -> None: ...

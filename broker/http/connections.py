@@ -8,17 +8,23 @@ them than the newcomer's gives up the one it took last.
 What was received counts until it is answered; over the bound, the connection that holds most is
 closed. An answer that nobody takes ends its connection, too.
 
-This stands between the transport and aiohttp's protocol, which it wraps. Left out: what is in the
-requests (`listener` says when one has come and when it is answered).
+This stands between the transport and aiohttp's protocol, which it wraps. With TLS it stands above
+`broker.edge.tls_transport`, and counts from the accept on, not from the end of the handshake. Left out:
+what is in the requests (`listener` says when one has come and when it is answered).
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
 from typing_extensions import override
+
+from broker.calls.requester import Requester
+
+logger = logging.getLogger(__name__)
 
 _BODY: Final = b'{"error_code":503,"message":"too many requests at once; try again"}'
 FULL: Final = (
@@ -109,6 +115,8 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, connections: HttpConnections, inner: asyncio.Protocol) -> None:
         self.address = ""
+        self.requester = Requester()
+        """As far as the connection tells: by its certificate, or nobody."""
         self.held_bytes = 0
         self.is_busy = False
         self.waits_since = 0.0
@@ -146,6 +154,7 @@ class HttpConnection(asyncio.Protocol):
         made = cast(asyncio.Transport, transport)
         peer = made.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.requester = Requester(host=self.address)
         if not self._connections.admit(self, made):
             made.write(FULL)
             made.close()
@@ -207,3 +216,51 @@ class HttpConnection(asyncio.Protocol):
         if seconds is not None and self._is_open:
             self.waits_since = self._loop.time()
             self._deadline = self._loop.call_later(seconds, self.abort)
+
+
+class SecuredConnection:
+    """One below which TLS is spoken: what `broker.edge.tls_transport` wants to have above it."""
+
+    def __init__(self, connection: HttpConnection, scratch: memoryview) -> None:
+        """`scratch`: what was decrypted comes into it; emptied before anybody else uses it."""
+        self._connection = connection
+        self._scratch = scratch
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    @property
+    def requester(self) -> Requester:
+        return self._connection.requester
+
+    @requester.setter
+    def requester(self, requester: Requester) -> None:
+        """The handshake tells."""
+        self._connection.requester = requester
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.data_received(bytes(self._scratch[:nbytes]))
+
+    def eof_received(self) -> bool:
+        return bool(self._connection.eof_received())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def abort(self, kind: str, reason: str) -> None:
+        """TLS cannot go on."""
+        logger.debug("%s %s: %s", kind, self.address, reason)
+        self._connection.abort()

@@ -20,8 +20,9 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from typing_extensions import override
 
+from broker.calls.requester import Requester
 from broker.http.admission import HostNames, RequestHead, refusal
-from broker.http.connections import HttpConnections, HttpLimits
+from broker.http.connections import HttpConnections, HttpLimits, SecuredConnection
 from broker.http.turns import Turns
 
 HEADER_BYTES_MAX: Final = 8190
@@ -33,9 +34,14 @@ DESCRIPTORS_PART: Final = 16
 """A listener has at most one of so many of the process's descriptors: Kafka's clients, the store and
 the log need the others."""
 
+SCRATCH_BYTES: Final = 1 << 16
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Secure = Callable[[SecuredConnection], asyncio.BaseProtocol]
+"""Puts TLS between a connection and its socket."""
 TURNS: web.AppKey[Turns] = web.AppKey("turns", Turns)
 """Handlers that have waited take another one before they compute."""
+LISTENER: web.AppKey["HttpListener"] = web.AppKey("listener")
 
 
 class MisdirectedRequest(web.HTTPClientError):
@@ -81,6 +87,7 @@ class HttpListener:
         self._limits = limits
         app.middlewares.append(self._guard)
         app[TURNS] = Turns()
+        app[LISTENER] = self
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -96,8 +103,8 @@ class HttpListener:
         self._server: asyncio.Server | None = None
         self.connections: HttpConnections
 
-    async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError."""
+    async def open(self, host: str, port: int, secure: Secure | None = None) -> int:
+        """Listen; returns the port. Raises OSError. `secure`: None without TLS."""
         await self._runner.setup()
         protocols = self._runner.server
         assert protocols is not None
@@ -108,9 +115,20 @@ class HttpListener:
             room = max(1, min(room, descriptors // DESCRIPTORS_PART))
         self.connections = HttpConnections(replace(self._limits, connections_max=room), protocols)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self.connections.factory, host, port)
+        self._server = await loop.create_server(self._factory(secure), host, port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    def _factory(self, secure: Secure | None) -> Callable[[], asyncio.BaseProtocol]:
+        if secure is None:
+            return self.connections.factory
+        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        return lambda: secure(SecuredConnection(self.connections.factory(), scratch))
+
+    def requester(self, request: web.Request) -> Requester:
+        """Who asks, as far as the connection tells."""
+        connection = self.connections.of(request.transport)
+        return Requester() if connection is None else connection.requester
 
     async def aclose(self) -> None:
         if self._server is not None:
@@ -185,6 +203,11 @@ async def _expected(
         said = {"error_code": 417, "message": "Expect: 100-continue is all that can be expected"}
         return web.json_response(said | {"error": said["message"]}, status=417)
     return await handle(request)
+
+
+def requester_of(request: web.Request) -> Requester:
+    """Who asks, as far as the connection tells: by a certificate, or somebody at an address."""
+    return request.app[LISTENER].requester(request)
 
 
 def _nobody_listens() -> web.Response:

@@ -1,6 +1,7 @@
 """The embedded schema registry: Confluent's REST API over schemas that lie in the metadata log.
 
-    rest ─▶ subjects ─▶ coordinator.tables.schemas (ids, versions, rules), by commands
+    rest ─▶ subject_rights (whose topics' ACLs count)
+      ├───▶ subjects ─▶ coordinator.tables.schemas (ids, versions, rules), by commands
       └───▶ checker ══▶ checks ─▶ parsed_schema ─▶ protocol.schemas            text -> what it says
             (process)                ├────▶ canonical                      the text that is kept
                                      └────▶ compatibility_avro, _json, _protobuf

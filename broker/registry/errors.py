@@ -4,6 +4,7 @@ from typing import Any, Final
 
 INCOMPATIBLE: Final = 409
 UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 40301
 NOT_FOUND: Final = 404
 INVALID_REQUEST: Final = 422
 TOO_MANY: Final = 429

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.http.routes import Route, add_routes
 from broker.registry import rest_rules
 from broker.registry.checks import text_of
 from broker.registry.errors import (
@@ -31,10 +32,12 @@ from broker.registry.errors import (
 from broker.registry.rest_support import (
     BODY_BYTES_MAX,
     CONTENT_TYPE,
+    NEEDS,
     VIEW,
     RegistryView,
     answer,
     ask,
+    asker_of,
     at_hand,
     body_of,
     current,
@@ -46,6 +49,7 @@ from broker.registry.rest_support import (
     subject_of,
     submitted,
 )
+from broker.registry.subject_rights import LEFT_OUT, NOTHING, Need, of_subject
 from broker.registry.subjects import (
     SchemaLibrary,
     guid_of,
@@ -59,6 +63,7 @@ from broker.registry.subjects import (
 from coordinator.commands.entries import Rejected
 from coordinator.commands.table_commands import DeleteSubject, SchemaRegistered, SubjectDeleted
 from coordinator.tables.schemas import ALL, LATEST, SchemaRow, SchemaVersion
+from protocol.acls import Operation
 from protocol.errors import ErrorCode
 
 LISTED_MAX: Final = 1_000
@@ -71,29 +76,7 @@ def make_app(view: RegistryView) -> web.Application:
     """The application; the composition root opens its sockets."""
     app = web.Application(middlewares=[errors], client_max_size=BODY_BYTES_MAX)
     app[VIEW] = view
-    router = app.router
-    router.add_get("/", _root)
-    router.add_get("/contexts", _contexts)
-    router.add_get("/v1/metadata/id", _cluster)
-    router.add_get("/v1/metadata/version", _version_of_server)
-    router.add_get("/schemas", _schemas, allow_head=False)  # What streams has a body.
-    router.add_get("/schemas/types", _types)
-    router.add_get("/schemas/ids/{id:[0-9]{1,10}}", _by_id)
-    router.add_get("/schemas/ids/{id:[0-9]{1,10}}/schema", _text_by_id)
-    router.add_get("/schemas/ids/{id:[0-9]{1,10}}/subjects", _subjects_of_id)
-    router.add_get("/schemas/ids/{id:[0-9]{1,10}}/versions", _versions_of_id)
-    router.add_get("/schemas/guids/{guid}", _by_guid)
-    router.add_get("/schemas/guids/{guid}/ids", _ids_of_guid)
-    router.add_get("/subjects", _subjects)
-    router.add_post("/subjects/{subject}", _look_up)
-    router.add_delete("/subjects/{subject}", _delete_subject)
-    router.add_get("/subjects/{subject}/versions", _versions)
-    router.add_post("/subjects/{subject}/versions", _register)
-    router.add_get("/subjects/{subject}/versions/{version}", _version)
-    router.add_delete("/subjects/{subject}/versions/{version}", _delete_version)
-    router.add_get("/subjects/{subject}/versions/{version}/schema", _text_of_version)
-    router.add_get("/subjects/{subject}/versions/{version}/referencedby", _referenced_by)
-    rest_rules.add_routes(router)
+    app[NEEDS] = add_routes(app, (*ROUTES, *rest_rules.ROUTES))
     return app
 
 
@@ -127,9 +110,23 @@ async def _types(_request: web.Request) -> web.StreamResponse:
 async def _row(request: web.Request) -> SchemaRow:
     schema_id = int(request.match_info["id"])
     library = at_hand(request)
-    if library.schemas.by_id(schema_id) is None:
+    # Of a use that is new this agent may not know yet.
+    if library.schemas.by_id(schema_id) is None or not _sees(request, library, schema_id):
         library = await current(request)
-    return library.row(schema_id)
+    return _shown(request, library, library.row(schema_id))
+
+
+def _sees(request: web.Request, library: SchemaLibrary, schema_id: int) -> bool:
+    """Whether who asks may describe a subject that has the schema."""
+    uses = library.schemas.uses(schema_id, deleted=True)
+    return asker_of(request).sees_one(subject for subject, _ in uses)
+
+
+def _shown(request: web.Request, library: SchemaLibrary, row: SchemaRow) -> SchemaRow:
+    """The row. Raises RegistryError when it is not for who asks."""
+    if not _sees(request, library, row.schema_id):
+        raise asker_of(request).refuse_schema(row.schema_id)
+    return row
 
 
 async def _by_id(request: web.Request) -> web.StreamResponse:
@@ -147,23 +144,25 @@ async def _text_by_id(request: web.Request) -> web.StreamResponse:
 
 async def _by_guid(request: web.Request) -> web.StreamResponse:
     library = await current(request)
-    row = library.row_by_guid(request.match_info["guid"])
+    row = _shown(request, library, library.row_by_guid(request.match_info["guid"]))
     view = schema_view(row, await _formatted(request, row))
     return answer(view | {"id": row.schema_id})
 
 
 async def _ids_of_guid(request: web.Request) -> web.StreamResponse:
-    row = (await current(request)).row_by_guid(request.match_info["guid"])
+    library = await current(request)
+    row = _shown(request, library, library.row_by_guid(request.match_info["guid"]))
     return answer([{"context": ".", "id": row.schema_id}])
 
 
 async def _uses(request: web.Request) -> list[tuple[str, int]]:
     library = await current(request)
     schema_id = int(request.match_info["id"])
-    library.row(schema_id)
+    _shown(request, library, library.row(schema_id))
     uses = library.schemas.uses(schema_id, deleted=flag(request, "deleted"))
     only = request.query.get("subject")
-    return [use for use in uses if only in (None, "", use[0])]
+    sees = asker_of(request).sees
+    return [use for use in uses if only in (None, "", use[0]) and sees(use[0])]
 
 
 async def _subjects_of_id(request: web.Request) -> web.StreamResponse:
@@ -221,10 +220,12 @@ async def _subjects(request: web.Request) -> web.StreamResponse:
 
 
 def _with_prefix(names: list[str], request: web.Request) -> list[str]:
+    """Those that the request wants and may see."""
+    sees = asker_of(request).sees
     prefix = request.query.get("subjectPrefix", "")
     # Ways to say "all contexts" and "the default context"; there is one.
     prefix = prefix.removeprefix(":*:").removeprefix(":.:")
-    return [name for name in names if name.startswith(prefix)]
+    return [name for name in names if name.startswith(prefix) and sees(name)]
 
 
 async def _register(request: web.Request) -> web.StreamResponse:
@@ -361,3 +362,32 @@ async def _delete(request: web.Request, subject: str, number: int) -> SubjectDel
         raise not_found(outcome)
     assert isinstance(outcome, SubjectDeleted)
     return outcome
+
+
+_ID: Final = "/schemas/ids/{id:[0-9]{1,10}}"
+_VERSIONS: Final = "/subjects/{subject}/versions"
+_DESCRIBE: Final = of_subject(Operation.DESCRIBE)
+ROUTES: Final[tuple[Route[Need], ...]] = (
+    Route("GET", "/", NOTHING, _root),
+    Route("GET", "/contexts", NOTHING, _contexts),
+    Route("GET", "/v1/metadata/id", NOTHING, _cluster),
+    Route("GET", "/v1/metadata/version", NOTHING, _version_of_server),
+    Route("GET", "/schemas", LEFT_OUT, _schemas, has_head=False),  # What streams has a body.
+    Route("GET", "/schemas/types", NOTHING, _types),
+    Route("GET", _ID, LEFT_OUT, _by_id),
+    Route("GET", f"{_ID}/schema", LEFT_OUT, _text_by_id),
+    Route("GET", f"{_ID}/subjects", LEFT_OUT, _subjects_of_id),
+    Route("GET", f"{_ID}/versions", LEFT_OUT, _versions_of_id),
+    Route("GET", "/schemas/guids/{guid}", LEFT_OUT, _by_guid),
+    Route("GET", "/schemas/guids/{guid}/ids", LEFT_OUT, _ids_of_guid),
+    Route("GET", "/subjects", LEFT_OUT, _subjects),
+    Route("POST", "/subjects/{subject}", _DESCRIBE, _look_up),
+    Route("DELETE", "/subjects/{subject}", of_subject(Operation.DELETE), _delete_subject),
+    Route("GET", _VERSIONS, _DESCRIBE, _versions),
+    Route("POST", _VERSIONS, of_subject(Operation.WRITE), _register),
+    Route("GET", f"{_VERSIONS}/{{version}}", _DESCRIBE, _version),
+    Route("DELETE", f"{_VERSIONS}/{{version}}", of_subject(Operation.DELETE), _delete_version),
+    Route("GET", f"{_VERSIONS}/{{version}}/schema", _DESCRIBE, _text_of_version),
+    Route("GET", f"{_VERSIONS}/{{version}}/referencedby", _DESCRIBE, _referenced_by),
+)
+"""Those for schemas and subjects, with what each needs."""

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from broker.http.routes import Handler, Route
 from broker.registry.errors import (
     INVALID_LEVEL,
     INVALID_MODE,
@@ -30,10 +31,12 @@ from broker.registry.rest_support import (
     subject_of,
     submitted,
 )
+from broker.registry.subject_rights import Need, of_cluster, of_subject
 from broker.registry.subjects import subject_not_found, version_number
 from coordinator.commands.entries import Rejected
 from coordinator.commands.table_commands import SetSubjectRules
 from coordinator.tables.schemas import GLOBAL
+from protocol.acls import Operation
 
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 
@@ -52,16 +55,6 @@ class _Rule(NamedTuple):
 
 _LEVEL: Final = _Rule(0, "compatibilityLevel", "compatibility", NO_LEVEL_OF_ITS_OWN)
 _MODE: Final = _Rule(1, "mode", "mode", NO_MODE_OF_ITS_OWN)
-
-
-def add_routes(router: web.UrlDispatcher) -> None:
-    for path, rule, change in (("/config", _LEVEL, _set_level), ("/mode", _MODE, _set_mode)):
-        for each in (path, f"{path}/{{subject}}"):
-            router.add_get(each, partial(_get, rule=rule))
-            router.add_put(each, change)
-            router.add_delete(each, partial(_unset, rule=rule))
-    router.add_post("/compatibility/subjects/{subject}/versions", _try)
-    router.add_post("/compatibility/subjects/{subject}/versions/{version}", _try)
 
 
 def _whose(request: web.Request) -> str:
@@ -140,3 +133,26 @@ async def _try(request: web.Request) -> web.StreamResponse:
     if flag(request, "verbose"):
         view["messages"] = reasons
     return answer(view)
+
+
+def _of_rules(path: str, rule: _Rule, change: Handler) -> tuple[Route[Need], ...]:
+    """Routes of a level or a mode: of all subjects, and of one."""
+    read, unset = partial(_get, rule=rule), partial(_unset, rule=rule)
+    of_one = f"{path}/{{subject}}"
+    return (
+        Route("GET", path, of_cluster(Operation.DESCRIBE_CONFIGS), read),
+        Route("PUT", path, of_cluster(Operation.ALTER_CONFIGS), change),
+        Route("DELETE", path, of_cluster(Operation.ALTER_CONFIGS), unset),
+        Route("GET", of_one, of_subject(Operation.DESCRIBE_CONFIGS), read),
+        Route("PUT", of_one, of_subject(Operation.ALTER_CONFIGS), change),
+        Route("DELETE", of_one, of_subject(Operation.ALTER_CONFIGS), unset),
+    )
+
+
+_TRY: Final = "/compatibility/subjects/{subject}/versions"
+ROUTES: Final[tuple[Route[Need], ...]] = (
+    *_of_rules("/config", _LEVEL, _set_level),
+    *_of_rules("/mode", _MODE, _set_mode),
+    Route("POST", _TRY, of_subject(Operation.DESCRIBE), _try),
+    Route("POST", f"{_TRY}/{{version}}", of_subject(Operation.DESCRIBE), _try),
+)

@@ -1,4 +1,4 @@
-"""Functions that all routes of the registry share: barriers, proposals, flags, errors, passwords.
+"""Functions that all routes of the registry share: barriers, proposals, flags, errors, rights.
 
 Reads that must not be older than their question wait for a barrier first (P8), so agents answer
 alike whichever a client asks. A schema that is known under its id is given out without: it is the
@@ -6,9 +6,7 @@ same for ever, and consumers go on reading while the log is away.
 """
 
 import asyncio
-import base64
 import functools
-import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +14,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.calls.requester import Requester
 from broker.calls.shares import Owner, owner_of
-from broker.http.listener import TURNS
+from broker.http.listener import TURNS, requester_of
+from broker.http.logins import LoginError, Logins
+from broker.http.passwords import BusyError
 from broker.registry.checker import CheckerBusyError, CheckerUnavailableError, SchemaChecker
 from broker.registry.checks import Answer, Question
 from broker.registry.errors import (
@@ -36,7 +37,15 @@ from broker.registry.errors import (
 )
 from broker.registry.registry_shares import Growth, RegistryShares
 from broker.registry.request_body import read_object
-from broker.registry.subjects import SchemaLibrary, SubmittedSchema, subject_name
+from broker.registry.subject_rights import NOTHING, Asker, Need, Scope, of_subject
+from broker.registry.subjects import (
+    SchemaLibrary,
+    SubmittedSchema,
+    subject_name,
+    subjects_referred_to,
+)
+from broker.rights.audit import told
+from broker.rights.rights import Rights
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.table_commands import (
     TABLES_LEVEL,
@@ -46,6 +55,7 @@ from coordinator.commands.table_commands import (
 )
 from coordinator.log.metadata_log import LogError
 from coordinator.log_client import LogClient, NotDoneError
+from protocol.acls import Operation
 from protocol.errors import ErrorCode
 
 PROPOSAL_SECONDS_MAX: Final = 10.0
@@ -63,8 +73,9 @@ class RegistryView:
     log_client: LogClient
     checker: SchemaChecker
     cluster_id: str
-    users: Mapping[str, str]
-    """Passwords by name; empty: nobody is asked for one."""
+    logins: Logins
+    rights: Rights | None
+    """None: whoever is let in may do everything."""
     ready: Callable[[], bool]
     """The replica has been at the log's end."""
     library: SchemaLibrary = field(init=False)
@@ -77,6 +88,8 @@ class RegistryView:
 
 
 VIEW: web.AppKey[RegistryView] = web.AppKey("registry", RegistryView)
+NEEDS: web.AppKey[dict[web.AbstractRoute, Need]] = web.AppKey("needs")
+_ASKER: web.RequestKey[Asker] = web.RequestKey("asker", Asker)
 
 _CODES: Final = {
     ErrorCode.INVALID_REQUEST: INVALID_REQUEST,
@@ -93,10 +106,11 @@ _CODES: Final = {
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error as JSON with a code that clients know."""
     try:
-        _authorize(request)
-        return await handler(request)
+        return await _admitted(request, handler)
     except RegistryError as error:
-        headers = {"WWW-Authenticate": "Basic"} if error.code == UNAUTHORIZED else None
+        headers = None
+        if error.code == UNAUTHORIZED and (schemes := request.app[VIEW].logins.schemes):
+            headers = {"WWW-Authenticate": schemes}
         return answer(error.view, status=error.status, headers=headers)
     except LogError as error:
         refused = RegistryError(STORE_ERROR, f"Error in the backend: the metadata log: {error}")
@@ -106,21 +120,48 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return answer(view, status=error.status)
 
 
-def _authorize(request: web.Request) -> None:
-    users = request.app[VIEW].users
-    if not users:
-        return
-    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+async def _admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The handler's answer, if it is known who asks and the right is there. Raises RegistryError."""
+    view = request.app[VIEW]
+    requester = await _requester(request, view.logins)
+    api = f"Registry {request.method} {request.path}"
+    asker = Asker(view.rights, lambda: view.log_client.machine.acls, requester, told(api))
+    request[_ASKER] = asker
+    need = request.app[NEEDS].get(request.match_info.route, NOTHING)
+    subject = subject_of(request) if need.scope is Scope.SUBJECT else ""
+    asker.require(need, subject)
+    status = 500
     try:
-        given = base64.b64decode(encoded, validate=True).decode() if scheme == "Basic" else ""
-    except ValueError:
-        given = ""
-    name, _, password = given.partition(":")
-    wanted = users.get(name, "")
-    # Compared also for unknown names, so that the time tells nothing.
-    same = hmac.compare_digest(password.encode(), wanted.encode())
-    if name not in users or not same:
+        response = await handler(request)
+        status = response.status
+        return response
+    except (RegistryError, web.HTTPException) as error:
+        status = error.status
+        raise
+    finally:
+        asker.changed(need, subject, status)
+
+
+async def _requester(request: web.Request, logins: Logins) -> Requester:
+    """Who asks; nobody in particular where the registry has no users. Raises RegistryError."""
+    seen = requester_of(request)
+    if not logins.any_way:
+        return seen
+    try:
+        said = request.headers.get("Authorization", "")
+        requester = await logins.requester(said, seen)
+    except BusyError as error:
+        raise RegistryError(TOO_MANY, f"Too many requests: {error}") from error
+    except LoginError as error:
+        raise RegistryError(UNAUTHORIZED, "Unauthorized") from error
+    if requester.is_anonymous:
         raise RegistryError(UNAUTHORIZED, "Unauthorized")
+    return requester
+
+
+def asker_of(request: web.Request) -> Asker:
+    """Who asks, and what for."""
+    return request[_ASKER]
 
 
 def answer(
@@ -219,6 +260,9 @@ async def submitted(
     request: web.Request, library: SchemaLibrary, body: Mapping[str, Any], *, is_new: bool
 ) -> SubmittedSchema:
     """The schema that a request's body has. Raises RegistryError."""
+    # What another subject has may be told by the refusal of a schema that refers to it.
+    for subject in subjects_referred_to(body):
+        asker_of(request).require(of_subject(Operation.DESCRIBE), subject)
     submission = library.submission(body, normalize=flag(request, "normalize"), is_new=is_new)
     known = library.recognized(submission)
     return known or library.submitted(submission, await ask(request, submission.question))

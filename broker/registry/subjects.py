@@ -414,6 +414,15 @@ def subject_name(text: str) -> str:
     return name
 
 
+def subjects_referred_to(body: Mapping[str, Any]) -> list[str]:
+    """Those that a request's schema refers to, each once; none where references are none."""
+    said = body.get("references")
+    if not isinstance(said, list) or len(said) > REFERENCES_MAX:
+        return []
+    named = [each.get("subject") for each in said if isinstance(each, dict)]
+    return list(dict.fromkeys(subject_name(each) for each in named if isinstance(each, str)))
+
+
 def version_number(text: str) -> int:
     """A version as it is written in a path. Raises RegistryError."""
     if text in ("latest", "-1"):

@@ -11,6 +11,36 @@ from broker.rights.audit import Audit, told
 from broker.rights.authorizer import Authorizer
 from protocol.acls import Operation, ResourceType
 
+TellOf = Callable[[str, Requester, Mapping[str, object]], None]
+"""Tells of an event: which, who did it, and what there is to say."""
+
+
+class AuditTrail:
+    """Where events go as lines."""
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[str], None],
+        now_ms: Callable[[], int],
+        boot_ms: Callable[[], int],
+    ) -> None:
+        """`write`: takes a line; `now_ms`: wall clock, `boot_ms`: one that nobody sets."""
+        self._audit = Audit()
+        self._write = write
+        self._now_ms = now_ms
+        self._boot_ms = boot_ms
+
+    def tell(self, event: str, requester: Requester, fields: Mapping[str, object]) -> None:
+        """Write what there is to say, unless too much was said of late."""
+        who = {"principal": told(requester.principal), "host": requester.host}
+        if requester.by_token:
+            who["by"] = "delegation token"
+        for line in self._audit.lines(
+            event, who | dict(fields), time_ms=self._now_ms(), now_ms=self._boot_ms()
+        ):
+            self._write(line)
+
 
 class Rights:
     """Of an agent that has an authorizer."""
@@ -28,10 +58,7 @@ class Rights:
         self.allows = authorizer.allows
         self.allows_some = authorizer.allows_some
         self.operations = authorizer.operations
-        self._audit = Audit()
-        self._write = write
-        self._now_ms = now_ms
-        self._boot_ms = boot_ms
+        self._tell = AuditTrail(write=write, now_ms=now_ms, boot_ms=boot_ms).tell
 
     def permits(
         self,
@@ -70,12 +97,3 @@ class Rights:
     def changed(self, requester: Requester, api: str, fields: Mapping[str, object]) -> None:
         """Tell of a change by an administrator, whatever became of it."""
         self._tell("change", requester, {"api": api} | dict(fields))
-
-    def _tell(self, event: str, requester: Requester, fields: Mapping[str, object]) -> None:
-        who = {"principal": told(requester.principal), "host": requester.host}
-        if requester.by_token:
-            who["by"] = "delegation token"
-        for line in self._audit.lines(
-            event, who | dict(fields), time_ms=self._now_ms(), now_ms=self._boot_ms()
-        ):
-            self._write(line)

@@ -184,6 +184,19 @@ def made_up(credentials: Credentials, mechanism: ScramMechanism, user: str) -> S
     return ScramCredential(first.iterations, salt, nothing, nothing)
 
 
+def proves(mechanism: ScramMechanism, password: str, credential: ScramCredential) -> bool:
+    """Whether this is the password of the credential: where a client says it as it is. Takes ms, as
+    `salted_password`."""
+    salted = hashlib.pbkdf2_hmac(
+        HASHES[mechanism],
+        password.encode("utf-8", "surrogatepass"),
+        credential.salt,
+        credential.iterations,
+    )
+    stored_key = _hash(mechanism, _hmac(mechanism, salted, b"Client Key"))
+    return hmac.compare_digest(stored_key, credential.stored_key)
+
+
 def salt_of(number: int) -> bytes:
     """A salt like those of Kafka's tools, of a number of SALT_BITS bits that nobody can foresee."""
     letters = bytearray()

@@ -78,6 +78,10 @@ class Acls:
                     found.append(here)
         return found
 
+    def names(self, resource_type: ResourceType, name: str) -> bool:
+        """Whether an ACL is about a resource by its very name, not by a prefix, nor about all."""
+        return name != WILDCARD and (resource_type, name) in self._literal
+
     # For `apply`.
 
     def apply(self, command: RightsCommand, position: Position) -> Done | Rejected | AclsDeleted:

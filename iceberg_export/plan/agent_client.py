@@ -6,6 +6,7 @@ another address, and what a plan says of the store is checked by `trust`.
 """
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from typing_extensions import override
 
@@ -38,9 +39,6 @@ class _NoRedirects(HTTPRedirectHandler):
     @override
     def redirect_request(self, *_arguments: Any) -> None:
         return None
-
-
-_open = build_opener(_NoRedirects).open
 
 
 class Topic(NamedTuple):
@@ -78,8 +76,10 @@ class AgentClient:
         sleep: Callable[[float], None],
         store: PinnedStore = NOT_PINNED,
         token: Callable[[], str | None] = lambda: None,
+        context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
-        """`token`: what agents want to hear; None: nothing."""
+        """`token`: what agents want to hear; None: nothing. `context`: whom to trust behind https;
+        None: whom the system trusts. Both are asked for each request."""
         for address in addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
                 raise AgentError(f"agent {address!r} is not an address like http://host:9094")
@@ -90,6 +90,9 @@ class AgentClient:
         self._sleep = sleep
         self._store = store
         self._token = token
+        self._context = context
+        self._trusting = context()
+        self._open = _opener_of(self._trusting)
 
     def topics(self) -> Topics:
         """Returns all topics of the cluster. Raises AgentError."""
@@ -249,6 +252,13 @@ class AgentClient:
         tried = "; ".join(f"{address}: {failures[address]}" for address in self._addresses)
         raise AgentError(f"no agent answers ({tried}); set agent=http://host:9094 to a live one")
 
+    def _opener(self) -> Callable[..., Any]:
+        """What sends requests, trusting whom is to be trusted now. Raises SettingsError."""
+        context = self._context()
+        if context is not self._trusting:
+            self._trusting, self._open = context, _opener_of(context)
+        return self._open
+
     def _once(self, address: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         data = json.dumps(body).encode() if body is not None else None
         request = Request(  # noqa: S310 - the scheme was checked above.
@@ -257,7 +267,7 @@ class AgentClient:
         if (token := self._token()) is not None:
             request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
-            with _open(request, timeout=self._timeout_s) as response:
+            with self._opener()(request, timeout=self._timeout_s) as response:
                 text = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             message = _error_text(error.read(ERROR_BYTES_MAX))
@@ -268,6 +278,11 @@ class AgentClient:
             ) from error
         except (URLError, HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                said = (
+                    f"its certificate is not trusted ({reason.verify_message}): is agent.ca right?"
+                )
+                raise _TryAnotherError(said) from error
             raise _TryAnotherError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(text) > ANSWER_BYTES_MAX:
             raise AgentError(f"agent {address} answers with more than {ANSWER_BYTES_MAX} bytes")
@@ -279,6 +294,10 @@ class AgentClient:
             raise AgentError(
                 f"{address} does not answer like an agent; is it another's port?"
             ) from (error)
+
+
+def _opener_of(context: ssl.SSLContext | None) -> Callable[..., Any]:
+    return build_opener(_NoRedirects, HTTPSHandler(context=context)).open
 
 
 def _has_default_table(configs: Mapping[str, str]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
+from iceberg_export.plan.authorities import Authorities
 from iceberg_export.plan.trust import pinned_store
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Committed, Job, always_continue, new_run_id
@@ -36,6 +37,7 @@ class Session:
             sleep=time.sleep,
             store=pinned_store(settings.values),
             token=settings.agent_token,
+            context=Authorities(settings["agent.ca"]).context,
         )
         self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
         self.catalog = open_catalog(settings.catalog, settings.data)

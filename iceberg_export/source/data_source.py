@@ -43,6 +43,7 @@ from typing_extensions import override
 
 from iceberg_export.errors import SettingsError
 from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.authorities import Authorities
 from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.plan.trust import pinned_store
 from iceberg_export.source.filters import Filter, narrow_range
@@ -168,6 +169,7 @@ def _client(options: ReadOptions) -> AgentClient:
         sleep=time.sleep,
         store=pinned_store(options.settings.values),
         token=options.settings.agent_token,
+        context=Authorities(options.settings["agent.ca"]).context,
     )
     pin(
         client,

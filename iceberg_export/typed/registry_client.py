@@ -19,6 +19,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 from typing_extensions import override
 
 from iceberg_export.errors import ExportError, SettingsError
+from iceberg_export.settings import token_in
 from iceberg_export.typed.types import Schema
 
 ROUNDS = 3
@@ -63,7 +64,8 @@ class RegistryClient:
                 raise SettingsError(
                     f"schema.registry.url {address!r} is not an address like http://host:8081"
                 )
-        self._headers = {"Accept": _MEDIA_TYPES, **_authorization(given)}
+        self._given = given
+        _authorization(given)  # Mistakes are told before the first request.
         self._timeout_s = int(given["schema.registry.timeout.ms"]) / 1000
         context = _tls(given["schema.registry.ssl.ca.location"])
         self._open = build_opener(_NoRedirects, HTTPSHandler(context=context)).open
@@ -173,7 +175,10 @@ class RegistryClient:
         )
 
     def _once(self, address: str, path: str, absent: set[int]) -> Any:
-        request = Request(address + path, headers=self._headers)  # noqa: S310 - checked above.
+        headers = {"Accept": _MEDIA_TYPES}
+        request = Request(address + path, headers=headers)  # noqa: S310 - checked above.
+        for name, said in _authorization(self._given).items():
+            request.add_unredirected_header(name, said)
         try:
             with self._open(request, timeout=self._timeout_s) as response:
                 body = response.read(ANSWER_BYTES_MAX + 1)
@@ -223,7 +228,7 @@ def _refused(address: str, path: str, error: HTTPError, absent: set[int]) -> Non
 
 def _authorization(given: Mapping[str, str]) -> dict[str, str]:
     user_info = given["schema.registry.basic.auth.user.info"]
-    token = given["schema.registry.bearer.auth.token"]
+    token = token_in(given, "schema.registry.bearer.auth.token")
     if user_info and token:
         raise SettingsError(
             "schema.registry.basic.auth.user.info and schema.registry.bearer.auth.token "

@@ -8,7 +8,8 @@ import pytest
 
 from broker.admin import metrics
 from broker.admin.memory_bound import ROW_BYTES, memory_bound
-from broker.config.settings import BY_NAME, admin_token, load
+from broker.config.http_values import token
+from broker.config.settings import BY_NAME, load
 from iceberg_export.runs import metrics as loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES
 
@@ -67,7 +68,7 @@ def test_the_exporter_of_the_chart_has_no_more_than_it_needs() -> None:
     assert "automountServiceAccountToken: {{ $kubernetes }}" in pod
     assert "0.0.0.0" not in pod.replace("0.0.0.0:{{ .Values.exporter.metricsPort }}", "")
     assert "- spark.driver.bindAddress=$(POD_IP)" in pod
-    # Its agents are asked over plain HTTP, and so are not believed where the store is.
+    # Its agents may be asked over plain HTTP, and so are not believed where the store is.
     assert 'dict "store.url" .Values.settings.store' in pod
     assert 'set $store "store.endpoint"' in pod
     assert "kind: ConfigMap" not in pod, "settings of catalogs are secrets"
@@ -183,14 +184,32 @@ def test_agents_and_exporter_have_the_token_and_use_the_admin_service() -> None:
     assert variable.removeprefix("FRAZIL_").lower().replace("_", ".") in BY_NAME
     exporter = template("exporter.yaml")
     assert '"agent.token.file" = "/etc/frazil-admin/token"' in exporter
-    assert '"agent" = "http://{{ include "frazil.name" . }}-admin.' in exporter
+    assert (
+        '"agent" = "{{ include "frazil.httpScheme" . }}://{{ include "frazil.name" . }}-admin.'
+        in exporter
+    )
     assert "agent.token.file" in DEFAULTS
+
+
+def test_the_admin_port_speaks_tls_to_all_that_ask_it_or_to_none() -> None:
+    scheme = '{{ include "frazil.httpScheme" . }}'
+    assert f'"http" = "{scheme}://0.0.0.0:' in template("configmap.yaml")
+    assert (
+        template("statefulset.yaml").count('scheme: {{ include "frazil.httpScheme" . | upper }}')
+        == 2
+    )
+    assert f"scheme: {scheme}" in template("monitoring.yaml")
+    exporter = template("exporter.yaml")
+    assert '"agent.ca" = "/etc/frazil-certificates/ca.crt"' in exporter
+    assert "agent.ca" in DEFAULTS
+    mounted = exporter.partition("{{ .Values.certificates.secretName | quote }}, ")[2]
+    assert mounted.startswith("items: [{key: ca.crt, path: ca.crt}]"), "not the agents' key"
 
 
 def test_the_token_is_made_once_and_long_enough() -> None:
     made = template("admin.yaml")
     assert made.index('lookup "v1" "Secret"') < made.index("randAlphaNum 48 | b64enc")
-    assert admin_token("a" * 48) == "a" * 48
+    assert token("a" * 48) == "a" * 48
 
 
 def test_the_images_base_can_be_given_by_digest() -> None:

@@ -8,6 +8,7 @@ from tests.mutants import (
     fetch,
     groups,
     harm,
+    http,
     log,
     produce,
     rights,
@@ -29,6 +30,7 @@ _SUBJECTS: Final = (
     harm,
     rights,
     sasl,
+    http,
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(

@@ -56,6 +56,18 @@ def test_deleting_says_which_were_there(story):
     assert story.machine.acls.version == story.machine.position
 
 
+def test_a_name_is_named_by_its_own_acls_alone(story):
+    everything = BINDING._replace(name="*")
+    do(story, CreateAcls((BINDING, PREFIX, everything)))
+    names = story.machine.acls.names
+    assert names(ResourceType.TOPIC, "orders")
+    for other in ("pay", "payments", "*", "bills"):
+        assert not names(ResourceType.TOPIC, other)
+    assert not names(ResourceType.GROUP, "orders")
+    do(story, DeleteAcls((BINDING,)))
+    assert not names(ResourceType.TOPIC, "orders")
+
+
 def test_what_applies_to_a_name_is_its_own_acls_the_wildcard_and_prefixes(story):
     every = BINDING._replace(name="*")
     do(story, CreateAcls((BINDING, OTHER, PREFIX, every)))

@@ -202,7 +202,7 @@ class Http(Target):
 
     async def _exchange(self, data: bytes) -> Hashable:
         agent = self._running.agent
-        factories = [listener.connections.factory for listener in agent._http]
+        factories = [listener.connections.factory for listener in agent._http.listeners]
         factory = factories[data[0] % len(factories)] if data else factories[0]
         said = _statuses(await _talk(factory(), data[1:]))
         for status in said:

@@ -38,3 +38,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "frazil.tokenSecret" -}}
 {{- .Values.admin.tokenSecret | default (printf "%s-admin" (include "frazil.name" .)) -}}
 {{- end -}}
+
+{{/* What is spoken on the http port, for URLs; Kubernetes wants it in capitals. */}}
+{{- define "frazil.httpScheme" -}}
+{{- if .Values.admin.tls }}https{{ else }}http{{ end -}}
+{{- end -}}

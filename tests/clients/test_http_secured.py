@@ -1,0 +1,229 @@
+"""Confluent's registry client, the exporter and our own tools with HTTP listeners of TLS, users and ACLs."""
+
+import http.client
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext
+from typing_extensions import override
+
+from tests.kit.certificates import Authority
+from tests.parts.process import free_port
+from tests.parts.servers import FrazilDev
+
+pytestmark = pytest.mark.integration
+
+ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
+PRICED = ORDER[:-2] + ', {"name": "cents", "type": "long", "default": 0}]}'
+OPERATOR, EXPORTER = "the-token-of-an-operator", "the-token-of-an-exporter"
+READER = "the-token-of-a-reader"
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+class SecuredDev(FrazilDev):
+    """Its admin listener speaks TLS."""
+
+    @property
+    @override
+    def ready(self) -> bool:
+        return self.status("/health/ready") == 200
+
+    def status(self, path: str, *, token: str = "") -> int:
+        """What GET is answered; 0: nothing."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        where = ("localhost", self.http_port)
+        connection = http.client.HTTPSConnection(*where, timeout=5, context=context)
+        try:
+            connection.request("GET", path, headers=headers)
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return 0
+        finally:
+            connection.close()
+
+
+class World(NamedTuple):
+    agent: SecuredDev
+    folder: Path
+    registry_url: str
+    clients: ExitStack
+    """Closes them."""
+
+    @property
+    def url(self) -> str:
+        return f"https://localhost:{self.agent.http_port}"
+
+    def registry(self, **more: str) -> SchemaRegistryClient:
+        told = {"url": self.registry_url, "ssl.ca.location": str(self.folder / "authority.pem")}
+        more_told = {name.replace("_", "."): text for name, text in more.items()}
+        return self.clients.enter_context(SchemaRegistryClient(told | more_told))
+
+    def frazil(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*self.agent.child.argv[:1], *arguments]
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=self.agent.child.env,
+        )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority()
+    (folder / "authority.pem").write_text(authority.pem)
+    (folder / "stranger.pem").write_text(Authority("a stranger").pem)
+    (folder / "agent.pem").write_text(authority.sign("agent").pem)
+    for name, token in (("operator", OPERATOR), ("exporter", EXPORTER), ("reader", READER)):
+        (folder / name).write_text(f"{token}\n")
+    registry_url = f"https://localhost:{free_port()}"
+    agent = SecuredDev(folder / "dev")
+    settings = [
+        f"http=https://127.0.0.1:{agent.http_port}",
+        f"schema.registry.listeners={registry_url.replace('localhost', '127.0.0.1')}",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={folder / 'agent.pem'}",
+        f"http.token.file={folder / 'operator'}",
+        f"http.tokens=exporter:{folder / 'exporter'}",
+        "http.roles.exporter=User:exporter",
+        "schema.registry.basic.auth.user.info=ann:pw",
+        f"schema.registry.tokens=reader:{folder / 'reader'}",
+        "listener.name.registry.sasl.enabled.mechanisms=SCRAM-SHA-256",
+        f"authorizer.class.name={STANDARD}",
+        # Kafka's listener is the tests' own here; the registry's users are others.
+        "super.users=User:ANONYMOUS",
+    ]
+    agent.child.argv += [word for setting in settings for word in ("--set", setting)]
+    with agent:
+        allow(agent, "ann", "orders", AclOperation.WRITE)
+        allow(agent, "reader", "orders", AclOperation.READ)
+        with ExitStack() as clients:
+            yield World(agent, folder, registry_url, clients)
+        assert agent.stop() == 0
+    log = (folder / "dev" / "frazil.log").read_text()
+    assert "Traceback" not in log
+    assert not [secret for secret in (OPERATOR, EXPORTER, READER) if secret in log]
+
+
+def allow(agent: FrazilDev, user: str, topic: str, operation: AclOperation) -> None:
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    admin = AdminClient({"bootstrap.servers": agent.bootstrap})
+    for done in admin.create_acls([binding]).values():
+        done.result(30)
+
+
+def test_confluents_client_registers_by_password_and_reads_by_token(world: World) -> None:
+    context = SerializationContext("orders", MessageField.VALUE)
+    writer = world.registry(basic_auth_user_info="ann:pw")
+    value = AvroSerializer(writer, ORDER)({"id": 7}, context)
+    reader = world.registry(
+        bearer_auth_credentials_source="STATIC_TOKEN",
+        bearer_auth_token=READER,
+        bearer_auth_logical_cluster="none",
+        bearer_auth_identity_pool_id="none",
+    )
+    assert AvroDeserializer(reader)(value, context) == {"id": 7}
+    assert reader.get_subjects() == ["orders-value"]
+    for forbidden in (
+        lambda: reader.register_schema("orders-value", Schema(PRICED, "AVRO")),
+        lambda: writer.register_schema("bills-value", Schema(ORDER, "AVRO")),
+        lambda: writer.set_compatibility("orders-value", "NONE"),
+    ):
+        with pytest.raises(SchemaRegistryError) as refused:
+            forbidden()
+        assert (refused.value.http_status_code, refused.value.error_code) == (403, 40301)
+
+
+def test_a_user_of_scram_is_one_of_the_registry_and_a_wrong_password_is_not(world: World) -> None:
+    admin = AdminClient({"bootstrap.servers": world.agent.bootstrap})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    made = admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("dora", info, b"s3cret")]
+    )
+    for done in made.values():
+        done.result(30)
+    assert world.registry(basic_auth_user_info="dora:s3cret").get_subjects() == []
+    with pytest.raises(SchemaRegistryError) as refused:
+        world.registry(basic_auth_user_info="dora:wrong").get_subjects()
+    assert refused.value.http_status_code == 401
+
+
+def test_a_stranger_is_not_trusted_by_confluents_client(world: World) -> None:
+    told = {
+        "url": world.registry_url,
+        "ssl.ca.location": str(world.folder / "stranger.pem"),
+        "basic.auth.user.info": "ann:pw",
+        "max.retries": 0,
+    }
+    with (
+        SchemaRegistryClient(told) as client,
+        pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        client.get_subjects()
+
+
+def test_our_tools_ask_over_tls_with_a_token(world: World) -> None:
+    ca = ["--ca-file", str(world.folder / "authority.pem")]
+    where = ["--agent", world.url, *ca]
+    told = world.frazil("job", "list", *where, "--token-file", str(world.folder / "operator"))
+    assert (told.returncode, "snapshot" in told.stdout) == (0, True), told.stderr
+    told = world.frazil("job", "list", *where, "--token-file", str(world.folder / "exporter"))
+    assert (told.returncode, "http.roles.operator" in told.stderr) == (1, True)
+    told = world.frazil("job", "list", "--agent", world.url)
+    assert (told.returncode, "--ca-file" in told.stderr) == (1, True)
+
+
+def test_the_exporter_asks_over_tls_and_takes_another_token_when_its_file_changes(
+    world: World,
+) -> None:
+    arguments = ["--data", str(world.folder / "export"), "--agent", world.url]
+    for setting in (
+        f"agent.ca={world.folder / 'authority.pem'}",
+        f"agent.token.file={world.folder / 'said'}",
+    ):
+        arguments += ["--set", setting]
+    said = world.folder / "said"
+    said.write_text(EXPORTER)
+    told = world.frazil("export", "status", *arguments)
+    assert told.returncode == 0, told.stderr
+    said.write_text("the-next-token-of-an-exporter")
+    (world.folder / "exporter").write_text("the-next-token-of-an-exporter")
+    deadline = time.monotonic() + 30
+    while world.agent.status("/export/topics", token="the-next-token-of-an-exporter") != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    told = world.frazil("export", "status", *arguments)
+    assert told.returncode == 0, told.stderr
