@@ -36,6 +36,7 @@ LONGEST_FIRST = [
         "faults/test_outages.py",
         "iceberg_export/table/test_catalogs.py",
         "clients/test_group_tools.py",
+        "clients/test_secure_page.py",
         "test_demo.py",
         "clients/test_bounded_streams.py",
         "clients/test_bounded_tools.py",

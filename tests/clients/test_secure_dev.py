@@ -1,17 +1,20 @@
 """`frazil dev --secure`, as somebody who has just started it: what was printed, and what lies in its folder."""
 
+import contextlib
+import io
 import runpy
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
+from broker.cli.main import main
 from broker.trial.authority import Validity, new_authority
 from tests.clients.kafka_tools import ACLS, CONFIGS, KafkaTools
 from tests.parts import install
@@ -21,7 +24,6 @@ from tests.parts.servers import FrazilDev
 pytestmark = pytest.mark.integration
 
 QUICK = ("--set", "group.initial.rebalance.delay.ms=0")
-FRAZIL = str(Path(sys.executable).parent / "frazil")
 CLASSES = {
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -67,8 +69,20 @@ def console(program: str, *words: str, said: str = "") -> str:
     return done.stdout
 
 
-def frazil(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([FRAZIL, *words], capture_output=True, text=True, timeout=60, check=False)
+class Told(NamedTuple):
+    """What became of a command of ours."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def frazil(*words: str) -> Told:
+    """In this process, since there are many."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    return Told(code, out.getvalue(), err.getvalue())
 
 
 def librdkafka(folder: Path) -> dict[str, str]:

@@ -294,6 +294,8 @@ _NOT_TOLD: Final = frozenset(
     | {"log_key", "log_password_file"}
 )
 """A worker listens nowhere, and has the log from its agent."""
+_OF_LISTENERS: Final = ("http", "registry_", "first_users")
+"""Beginnings of the names of what only those need whom clients reach: who they are, above all."""
 _NOT_TOLD_OF_KAFKA: Final = ("listener", "advertised.listeners", "ssl.", "sasl.")
 """Beginnings of names, some of secrets."""
 
@@ -304,6 +306,7 @@ def settings_to_json(settings: Settings) -> dict[str, Any]:
         field.name: getattr(settings, field.name)
         for field in dataclasses.fields(settings)
         if field.name not in _NOT_TOLD and field.name != "kafka"
+        if not field.name.startswith(_OF_LISTENERS)
     }
     kafka = {field.name: getattr(settings.kafka, field.name) for field in _KAFKA_FIELDS}
     given = {

@@ -204,3 +204,22 @@ def test_a_worker_is_not_told_the_secrets_of_listeners() -> None:
     told = pipe_frames.settings_to_json(settings)
     assert told["kafka"]["given"] == {"num.partitions": "7"}
     assert "hidden" not in str(told)
+
+
+def test_a_worker_is_not_told_who_clients_are() -> None:
+    flags = (
+        "store=file:///s",
+        "log=sqlite:///l",
+        "first.users=SCRAM-SHA-512=[name=alice,password=hidden]",
+        "http.token=hidden-for-nobody-sees-it",
+        "schema.registry.basic.auth.user.info=ann:hidden",
+    )
+    settings = load(defaults={}, toml=None, environ={}, flags=flags).settings
+    frame = pipe_frames.json_frame(
+        FrameType.HELLO, {"settings": pipe_frames.settings_to_json(settings)}
+    )
+    assert b"hidden" not in frame
+    (received,) = FrameReader().feed(frame)
+    told = pipe_frames.settings_of_json(pipe_frames.json_of(received.body)["settings"])
+    assert told.first_users == ()
+    assert told.http_token is None
