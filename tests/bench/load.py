@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.records import Record, build_batch
+from tests.parts.secured import Identity, connected
 
 RECORD_BYTES = 1024
 PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
@@ -37,11 +38,11 @@ class Measured:
 
 
 class Connection:
-    """One TCP connection; requests are answered in order."""
+    """One connection; requests are answered in order."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, who: Identity | None = None) -> None:
+        """`who`: logs in, over TLS."""
+        self._socket: socket.socket = connected(port, who)
         self._correlation = 0
         self._buffer = bytearray(1 << 20)
 
@@ -123,6 +124,7 @@ def produce(
     seconds: float,
     bytes_max: int,
     in_flight: int = 5,
+    who: Identity | None = None,
 ) -> Measured:
     """Full speed for `seconds` or `bytes_max`: `in_flight` requests of about 1 MiB each.
 
@@ -135,7 +137,7 @@ def produce(
         for first in range(0, partitions, per_request)
     ]
     measured = Measured()
-    connection = Connection(port)
+    connection = Connection(port, who)
     sent: deque[float] = deque()
     index = 0
     count_max = -(-bytes_max // (per_request * len(batch)))
@@ -215,7 +217,13 @@ def _advance(answer: memoryview, topic: str, offsets: dict[int, int], ends: dict
 
 
 def fetch(
-    port: int, topic: str, *, partitions: int, bytes_max: int, newest: bool = False
+    port: int,
+    topic: str,
+    *,
+    partitions: int,
+    bytes_max: int,
+    newest: bool = False,
+    who: Identity | None = None,
 ) -> Measured:
     """Read all partitions to their ends: from the beginning `bytes_max` at most, or the newest.
 
@@ -223,7 +231,7 @@ def fetch(
     """
     offsets = dict.fromkeys(range(partitions), 0)
     ends: dict[int, int] = {}
-    connection = Connection(port)
+    connection = Connection(port, who)
     if newest:  # One batch, for the sake of the ends that come with it.
         connection.send(FETCH, FETCH_VERSION, [_fetch_body(topic, offsets, bytes_max=1)])
         _advance(connection.receive(), topic, offsets, ends)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.faults import wire
+from tests.parts.secured import Identity, librdkafka
 from tests.parts.topics import create_topic
 
 
@@ -36,6 +37,8 @@ class Load:
     topic: str
     per_second: int = 500
     partitions: int = 4
+    who: Identity | None = None
+    """Who writes, where clients have to log in; the topic is somebody else's to create then."""
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     unfinished: int = 0
@@ -48,8 +51,9 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        create_topic(admin, self.topic, self.partitions)
+        if self.who is None:
+            admin = AdminClient({"bootstrap.servers": self.bootstrap})
+            create_topic(admin, self.topic, self.partitions)
         self._thread.start()
 
     def stop(self, *, seconds: float = 60.0) -> None:
@@ -81,6 +85,7 @@ class Load:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
+                **librdkafka(self.who),
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
@@ -113,13 +118,15 @@ class Load:
             self.newest_ack_s = time.monotonic()
             self.acknowledged[message.value()] = (message.partition(), message.offset())
 
-    def audit(self, port: int) -> Audit:
+    def audit(self, port: int, who: Identity | None = None) -> Audit:
         """Read all partitions to their ends from one agent, and compare with the account."""
-        ends = [wire.end_offset(port, self.topic, index) for index in range(self.partitions)]
+        ends = [
+            wire.end_offset(port, self.topic, index, who=who) for index in range(self.partitions)
+        ]
         found = {
             (index, record.offset): bytes(record.value or b"")
             for index, end in enumerate(ends)
-            for record in wire.read(port, self.topic, index, end=end)
+            for record in wire.read(port, self.topic, index, end=end, who=who)
         }
         counts = Counter(found.values())
         return Audit(

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.anomalies import Recorder
+from tests.parts.secured import Identity, librdkafka
 
 ABORTS = 0.1
 STEPS_MAX = 4
@@ -24,8 +25,11 @@ Step = list[Any]
 class Workers:
     """So many clients, each in a thread of its own, until `stop`."""
 
-    def __init__(self, bootstrap: str, topic: str, keys: int, count: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, keys: int, count: int, who: Identity | None = None
+    ) -> None:
         self.recorder = Recorder()
+        self._login = librdkafka(who)
         self._bootstrap, self._topic, self._keys = bootstrap, topic, keys
         self._lock = threading.Lock()
         self._processes = 0
@@ -79,6 +83,7 @@ class Workers:
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
+                **self._login,
                 "group.id": f"{self._topic}-readers",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -141,6 +146,7 @@ class _Worker:
         producer = Producer(
             {
                 "bootstrap.servers": self._all._bootstrap,
+                **self._all._login,
                 "transactional.id": self._id,
                 "transaction.timeout.ms": 10_000,
                 "message.timeout.ms": 10_000,

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from protocol.records import Record, batch_positions, build_batch, iterate
+from tests.parts.secured import Identity, connected
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 7, 4, 1
@@ -29,8 +30,8 @@ def batch() -> bytes:
 class Wire:
     """One connection to an agent."""
 
-    def __init__(self, port: int, *, seconds: float = 60.0) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+    def __init__(self, port: int, *, seconds: float = 60.0, who: Identity | None = None) -> None:
+        self._socket: socket.socket = connected(port, who, seconds=seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -68,34 +69,42 @@ class Wire:
         return data
 
 
-def produce_error(port: int, topic: str, records: bytes, *, timeout_ms: int = 30_000) -> int:
+def produce_error(
+    port: int,
+    topic: str,
+    records: bytes,
+    *,
+    timeout_ms: int = 30_000,
+    who: Identity | None = None,
+) -> int:
     """The error code that a Produce of these bytes to partition 0 is answered with."""
     head = struct.pack(">hhi", -1, -1, timeout_ms)
-    answer = _ask(
-        port, PRODUCE, PRODUCE_VERSION, head, topic, 0, struct.pack(">i", len(records)) + records
-    )
+    asked = struct.pack(">i", len(records)) + records
+    answer = _ask(port, PRODUCE, PRODUCE_VERSION, head, topic, 0, asked, who)
     error, base_offset = struct.unpack_from(">hq", answer, _answered_at(topic))
     assert (base_offset == -1) == (error != 0), "a failed produce answers base_offset -1 (P2)"
     return error
 
 
-def end_offset(port: int, topic: str, partition: int) -> int:
+def end_offset(port: int, topic: str, partition: int, *, who: Identity | None = None) -> int:
     """What this agent, led by itself or not, says of the end."""
     head, asked = struct.pack(">i", -1), struct.pack(">q", LATEST)
-    answer = _ask(port, LIST_OFFSETS, LIST_OFFSETS_VERSION, head, topic, partition, asked)
+    answer = _ask(port, LIST_OFFSETS, LIST_OFFSETS_VERSION, head, topic, partition, asked, who)
     error, _, offset = struct.unpack_from(">hqq", answer, _answered_at(topic))
     assert error == 0, f"ListOffsets: error {error}"
     return offset
 
 
-def read(port: int, topic: str, partition: int, *, end: int) -> list[Record]:
+def read(
+    port: int, topic: str, partition: int, *, end: int, who: Identity | None = None
+) -> list[Record]:
     """All records below `end`, served by this agent."""
     found: list[Record] = []
     offset = 0
     while offset < end:
         head = struct.pack(">iiiib", -1, 500, 1, FETCH_BYTES, 0)
         asked = struct.pack(">qi", offset, FETCH_BYTES)
-        answer = _ask(port, FETCH, FETCH_VERSION, head, topic, partition, asked)
+        answer = _ask(port, FETCH, FETCH_VERSION, head, topic, partition, asked, who)
         at = 4 + _answered_at(topic)
         error, _, _, aborted = struct.unpack_from(">hqqi", answer, at)
         assert error == 0, f"Fetch at {offset} of {end}: error {error}"
@@ -111,13 +120,20 @@ def read(port: int, topic: str, partition: int, *, end: int) -> list[Record]:
 
 
 def _ask(
-    port: int, key: int, version: int, head: bytes, topic: str, partition: int, asked: bytes
+    port: int,
+    key: int,
+    version: int,
+    head: bytes,
+    topic: str,
+    partition: int,
+    asked: bytes,
+    who: Identity | None,
 ) -> bytes:
     """A request about one partition, on a connection of its own; its answer."""
     name = topic.encode()
     body = head + struct.pack(">ih", 1, len(name)) + name
     body += struct.pack(">ii", 1, partition) + asked
-    with Wire(port) as wire:
+    with Wire(port, who=who) as wire:
         wire.send(request(key, version, body))
         return wire.receive()
 

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from tests.parts.install import PARTS, READERS, RIVALS
 
-BUILT = frozenset({"etcd", "minio"})
+BUILT = frozenset({"etcd", "minio", "go-clients"})
 TELL_EVERY_S = 60.0
 
 

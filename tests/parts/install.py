@@ -16,6 +16,7 @@ ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KAFKA_VERSION = "4.3.1"
 FRANZ_GO_VERSION = "v1.22.2"
+SARAMA_VERSION = "v1.61.1"
 KAFKAJS_VERSION = "2.2.4"
 KAFKAJS_REGISTRY_VERSION = "3.9.0"
 """The last that runs on Debian's Node.js."""
@@ -175,6 +176,25 @@ def java_program(source: Path, jars: Path, *, heap: str = "512m") -> list[str]:
 
 def franz_go_program(source: Path) -> Path:
     """The binary of a program of one file that uses franz-go. It is compiled once."""
+    return _go_program(source, "franz-go", f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}")
+
+
+def sarama_program(source: Path) -> Path:
+    """The same, with sarama."""
+    return _go_program(source, "sarama", f"github.com/IBM/sarama@{SARAMA_VERSION}")
+
+
+def go_clients() -> dict[str, Path]:
+    """The programs of tests/clients/go, by name."""
+    folder = Path(__file__).parents[1] / "clients" / "go"
+    return {
+        "franz": franz_go_program(folder / "franz.go"),
+        "sarama": sarama_program(folder / "sarama.go"),
+    }
+
+
+def _go_program(source: Path, library: str, wanted: str) -> Path:
+    """The binary of a program of one file, with a library at this version, and what else it names."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
 
     def build(result: Path, scratch: Path) -> None:
@@ -183,12 +203,12 @@ def franz_go_program(source: Path) -> Path:
         module.mkdir()
         shutil.copy(source, module)
         run([compiler, "mod", "init", source.stem], folder=module, env=env)
-        wanted = f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}"
         run([compiler, "get", wanted], folder=module, env=env)
         run([compiler, "mod", "tidy"], folder=module, env=env)
         run([compiler, "build", "-trimpath", "-o", str(result)], folder=module, env=env)
 
-    return made_once(f"franz-go-{source.stem}-{FRANZ_GO_VERSION}-{digest}", build)
+    _, _, version = wanted.rpartition("@")
+    return made_once(f"{library}-{source.stem}-{version}-{digest}", build)
 
 
 def measured_jvm(heap: str) -> list[str]:
@@ -216,6 +236,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "postgres": postgres,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
+    "go-clients": go_clients,
 }
 """What tests need."""
 

@@ -1,10 +1,13 @@
-// kafkajs logs in by SASL and writes a record. Arguments: bootstrap topic mechanism user password.
+// kafkajs logs in by SASL and writes a record. Arguments: bootstrap topic mechanism user password
+// [authority], with which it does so over TLS.
 // Prints "ok", or the name and the message of what went wrong.
+const fs = require("fs");
 const { Kafka, logLevel } = require("kafkajs");
 
-const [bootstrap, topic, mechanism, username, password] = process.argv.slice(2);
+const [bootstrap, topic, mechanism, username, password, authority] = process.argv.slice(2);
 const kafka = new Kafka({
   brokers: [bootstrap],
+  ssl: authority && { ca: [fs.readFileSync(authority)] },
   logLevel: logLevel.NOTHING,
   retry: { retries: 3 },
   sasl: { mechanism: mechanism.toLowerCase(), username, password },
@@ -20,4 +23,4 @@ async function main() {
 main().then(
   () => console.log("ok"),
   (error) => console.log(`${error.name}: ${error.message}`),
-);
+).then(() => process.exit(0)); // A connection may be open.
