@@ -44,6 +44,7 @@ from broker.node import Node
 from broker.registry import rest
 from broker.registry.checker import InLoopChecker, SchemaChecker, two_checkers
 from broker.registry.rest_support import RegistryView
+from broker.sasl.decisions import Decisions
 from broker.sasl.rules import rules_by_listener
 from broker.store import identity, truncation
 from broker.store.clock import StoreTime
@@ -394,6 +395,7 @@ class Agent:
             )
         )
         self._tls = _tls(settings, node)
+        node.decisions = Decisions(self._sasl.values(), boot_ms=parts.boot_ms)
         for callback in self._on_node:
             callback(node)
 
@@ -465,6 +467,7 @@ class Agent:
             transaction_expiration.run(shells.node), name="expiry of transactional ids"
         )
         tasks.create_task(shells.jobs.run(), name="jobs")
+        tasks.create_task(shells.node.decisions.key_sets.run(), name="keys of tokens")
         await self._member.wait()
         await first_users.make(shells.node)
         if self._leaving:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.calls.shares import Ledger
 from broker.calls.slices import Slices
 from broker.cluster.placement import Placement, Placements
+from broker.sasl.decisions import Decisions
 from coordinator.commands.entries import Outcome
 from coordinator.tables.topics import PARTITIONS_MAX
 
@@ -123,6 +124,8 @@ class Node:
     """None: there is no authorizer, and everybody may do everything."""
     rests: Callable[[int], None] = lambda waiting: None
     """Lets other threads work when it is time to (`broker.calls.rests`)."""
+    decisions: Decisions = field(default_factory=Decisions)
+    """Of logins, as far as they take long."""
     leaving: bool = False
     """The agent is going down: it names others as leaders where there are others."""
     stats: EdgeStats = field(default_factory=EdgeStats)

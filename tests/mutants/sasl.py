@@ -46,4 +46,20 @@ MUTANTS = (
         tests=("test_a_refusal_is_told_a_while_later_and_the_connection_closed_behind_it",),
         why="Passwords are tried one after the other on a connection that is open already.",
     ),
+    Mutant(
+        name="a-token-is-taken-after-its-end",
+        promise="P15",
+        before="    if ends_ms + rules.skew_ms <= now_ms:\n",
+        after="    if False:\n",
+        tests=("test_why_a_token_is_not_taken_is_told_before_the_refusal",),
+        why="Whoever has left an organisation keeps his rights, by a token of long ago.",
+    ),
+    Mutant(
+        name="a-session-outlives-its-token",
+        promise="P15",
+        before="            lifetime_ms = min(lifetime_ms or left_ms, left_ms)\n",
+        after="            del left_ms\n",
+        tests=("test_a_session_by_a_token_ends_with_the_token",),
+        why="A connection that never closes has the rights of its first minute for ever.",
+    ),
 )
