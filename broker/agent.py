@@ -56,6 +56,7 @@ from broker.upkeep import (
     deleted_topics,
     first_users,
     offset_expiration,
+    token_expiration,
     transaction_expiration,
 )
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
@@ -466,6 +467,7 @@ class Agent:
         tasks.create_task(
             transaction_expiration.run(shells.node), name="expiry of transactional ids"
         )
+        tasks.create_task(token_expiration.run(shells.node), name="expiry of tokens")
         tasks.create_task(shells.jobs.run(), name="jobs")
         tasks.create_task(shells.node.decisions.key_sets.run(), name="keys of tokens")
         await self._member.wait()

@@ -124,7 +124,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "transactions",
         },
         "guards": {"api", "calls", "node", "rights"},
-        "handler_support": {"calls", "node"},
+        "handler_support": {"calls", "node", "sasl"},
         "upkeep": {"groups", "node", "sasl", "transactions"},
         "edge": {"api", "calls", "guards", "node", "rights", "sasl"},
         "handlers": {
@@ -325,6 +325,7 @@ SHELLS = {
         "store.log_checkpoints",
         "store.probe",
         "store.truncation",
+        "upkeep.token_expiration",
         "upkeep.transaction_expiration",
         "transactions.producer_ids",
         "transactions.coordinator",

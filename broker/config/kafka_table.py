@@ -58,12 +58,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
     ),
-    (Stance.NOT_YET, "delegation tokens are not served yet"): (
-        ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
-        ("delegation.token.expiry.time.ms", Kind.LONG, "86400000"),
-        ("delegation.token.max.lifetime.ms", Kind.LONG, "604800000"),
-        ("delegation.token.secret.key", Kind.PASSWORD, None),
-    ),
     (Stance.NOT_YET, "Kerberos is not served"): (
         ("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
         ("sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000"),

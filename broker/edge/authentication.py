@@ -67,6 +67,7 @@ class Authenticator:
                 credentials,
                 nonce=nonce,
                 keys=node.decisions.key_sets.keys,
+                delegation=node.delegation,
                 now_ms=node.now_ms,
             )
 

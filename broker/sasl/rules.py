@@ -18,7 +18,7 @@ from broker.sasl.bearer import OAUTHBEARER, BearerExchange
 from broker.sasl.bearer_rules import token_rules
 from broker.sasl.exchange import Exchange
 from broker.sasl.plain import PLAIN, PlainExchange, PlainUsers
-from broker.sasl.scram import BY_NAME, ScramExchange
+from broker.sasl.scram import BY_NAME, ScramExchange, TokenLogins
 from broker.sasl.tokens import NO_KEYS, KeyPlace, SigningKeys, TokenRules
 from coordinator.tables.credentials import Credentials
 
@@ -55,16 +55,20 @@ class SaslRules:
         *,
         nonce: str,
         keys: Callable[[str], SigningKeys] = lambda url: NO_KEYS,
+        delegation: TokenLogins | None = None,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> Exchange:
-        """One attempt. `nonce`: for SCRAM; nobody can foresee it. `keys`: of a JWKS endpoint."""
+        """One attempt. `nonce`: for SCRAM; nobody can foresee it. `keys`: of a JWKS endpoint.
+        `delegation`: None where delegation tokens are not served."""
         assert mechanism in self.mechanisms
         if mechanism == PLAIN:
             return PlainExchange(self.plain_users)
         if mechanism == OAUTHBEARER:
             assert self.tokens is not None
             return BearerExchange(self.tokens, keys=keys, now_ms=now_ms)
-        return ScramExchange(BY_NAME[mechanism], credentials, nonce=nonce)
+        return ScramExchange(
+            BY_NAME[mechanism], credentials, nonce=nonce, tokens=delegation, now_ms=now_ms
+        )
 
 
 def rules_of(mechanisms: Mapping[str, Mapping[str, str]]) -> SaslRules:

@@ -14,9 +14,9 @@ MUTANTS = (
     Mutant(
         name="who-does-not-exist-is-told-at-once",
         promise="P15",
-        before="        is_made_up = credential is None\n",
-        after="        is_made_up = credential is None\n"
-        '        if is_made_up:\n            return Refused("no such user")\n',
+        before="            is_made_up = known is None\n",
+        after="            is_made_up = known is None\n"
+        '            if is_made_up:\n                return Refused("no such user")\n',
         tests=(
             "test_a_user_that_does_not_exist_is_refused_as_late_and_in_the_same_words_as_a_password",
         ),
@@ -61,5 +61,13 @@ MUTANTS = (
         after="            del left_ms\n",
         tests=("test_a_session_by_a_token_ends_with_the_token",),
         why="A connection that never closes has the rights of its first minute for ever.",
+    ),
+    Mutant(
+        name="a-delegation-token-never-ends",
+        promise="P15",
+        before="        if token is None or token.has_ended(self._now_ms()):\n",
+        after="        if token is None:\n",
+        tests=("test_a_token_that_has_ended_is_refused",),
+        why="A job's token that leaked opens the cluster until the next sweep, or longer.",
     ),
 )
