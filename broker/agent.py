@@ -35,6 +35,7 @@ from broker.jobs.host import JobHost
 from broker.node import Node
 from broker.registry.checker import InLoopChecker, SchemaChecker, two_checkers
 from broker.registry.rest_support import RegistryView
+from broker.sasl.decisions import Decisions
 from broker.sasl.rules import rules_by_listener
 from broker.store import identity, truncation
 from broker.store.clock import StoreTime
@@ -46,6 +47,7 @@ from broker.upkeep import (
     deleted_topics,
     first_users,
     offset_expiration,
+    token_expiration,
     transaction_expiration,
 )
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
@@ -363,6 +365,7 @@ class Agent:
             )
         )
         self._tls = _tls(settings, node)
+        node.decisions = Decisions(self._sasl.values(), boot_ms=parts.boot_ms)
         for callback in self._on_node:
             callback(node)
 
@@ -433,7 +436,9 @@ class Agent:
         tasks.create_task(
             transaction_expiration.run(shells.node), name="expiry of transactional ids"
         )
+        tasks.create_task(token_expiration.run(shells.node), name="expiry of tokens")
         tasks.create_task(shells.jobs.run(), name="jobs")
+        tasks.create_task(shells.node.decisions.key_sets.run(), name="keys of tokens")
         await self._member.wait()
         await first_users.make(shells.node)
         if self._leaving:

@@ -7,7 +7,7 @@ The dispatcher, ApiVersions, the page `docs/apis.md` and the tests of what every
 the declarations; an API is added by writing one and listing it in `broker.handlers`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -76,8 +76,8 @@ class Reply(NamedTuple):
 class Hot(NamedTuple):
     """A handler that is called, not awaited; it answers the call from callbacks."""
 
-    start: Callable[[Node, Call], None]
-    """Raises ProtocolError for a malformed body."""
+    start: Callable[[Node, Call], Coroutine[Any, Any, None] | None]
+    """Raises ProtocolError for a malformed body. Returns what is to be done by a task, if anything."""
     refuse: Callable[[Node, Call, KafkaError], None] | None = None
     """Answers the call with this error everywhere. Given for what changes something."""
     take: "Callable[[Node], Callable[[Call, Any, Reply], None]] | None" = None

@@ -8,15 +8,22 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from broker.calls.call import Call
-from broker.calls.outcomes import forget
+from broker.calls.outcomes import accepted, forget, outcome_of, wait_for
 from broker.calls.shares import Ledger, Owner, owner_of
 from broker.config import table_configs
 from broker.node import Node, PartitionRange
+from broker.sasl.delegation import Delegation
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
-from coordinator.commands.rights_commands import BINDINGS_PER_COMMAND_MAX, AclBinding
+from coordinator.commands.rights_commands import (
+    BINDINGS_PER_COMMAND_MAX,
+    RIGHTS_LEVEL,
+    AclBinding,
+)
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic, SetSubjectRules
+from coordinator.commands.token_commands import TokenCommand
 from coordinator.log.metadata_log import LogError
 from coordinator.proposer import COMMAND_BYTES_MAX
+from coordinator.tables.delegation_tokens import DelegationToken
 from coordinator.tables.partition import Partition
 from coordinator.tables.schemas import GLOBAL
 from coordinator.tables.topics import TOPIC_PARTITIONS_MAX
@@ -161,3 +168,56 @@ async def caught_up(node: Node) -> bool:
         node.stats.barriers_failed += 1
         return False
     return True
+
+
+def refuse_token_requests(call: Call) -> None:
+    """Raises KafkaError where delegation tokens may not be asked for: of whom it is not known who it
+    is, or who came by a token itself (KIP-48)."""
+    connection = call.connection
+    is_nobody = connection.authentication is None and connection.requester.is_anonymous
+    if is_nobody or connection.requester.by_token:
+        reason = (
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on"
+            " delegation token authenticated channels."
+        )
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, reason)
+
+
+def delegation_of(node: Node) -> Delegation:
+    """Raises KafkaError where delegation tokens are not served."""
+    if node.delegation is None:
+        reason = "Delegation Token feature is not enabled."
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, reason)
+    return node.delegation
+
+
+async def token_shown(node: Node, call: Call, shown: bytes) -> DelegationToken:
+    """The token whose HMAC the requester shows, which it may renew, behind a barrier.
+
+    Raises KafkaError, LogError.
+    """
+    delegation = delegation_of(node)
+    await node.log_client.barrier()
+    found: DelegationToken | None = None
+    async for token in node.slices.of(call).over(list(node.log_client.machine.delegation_tokens)):
+        if delegation.is_of(token, shown):
+            found = token
+    if found is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "There is no such token.")
+    if found.has_ended(node.now_ms()):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "The token has expired.")
+    if not found.may_be_renewed_by(call.connection.requester.principal):
+        reason = "Neither owner nor renewer of the token."
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, reason)
+    return found
+
+
+async def change_token(node: Node, command: TokenCommand) -> bool:
+    """Have a token changed; whether every agent knows of it in time. Raises KafkaError."""
+    incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
+    refuse_beside_older(node, RIGHTS_LEVEL)
+    future = node.log_client.propose(command, incarnation)
+    await wait_for([future], AGREEMENT_MS)
+    accepted(outcome_of(future, ErrorCode.NOT_CONTROLLER))
+    position = node.log_client.machine.delegation_tokens.version
+    return await node.rights_agreement.reached(position, timeout_ms=AGREEMENT_MS)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from broker.calls.shares import Ledger
 from broker.calls.slices import Slices
 from broker.cluster.placement import Placement, Placements
+from broker.sasl.decisions import Decisions
+from broker.sasl.delegation import Delegation, Lifetimes
 from coordinator.commands.entries import Outcome
 from coordinator.tables.topics import PARTITIONS_MAX
 
@@ -123,6 +125,10 @@ class Node:
     """None: there is no authorizer, and everybody may do everything."""
     rests: Callable[[int], None] = lambda waiting: None
     """Lets other threads work when it is time to (`broker.calls.rests`)."""
+    decisions: Decisions = field(default_factory=Decisions)
+    """Of logins, as far as they take long."""
+    delegation: Delegation | None = field(init=False, repr=False)
+    """None: delegation tokens are not served."""
     leaving: bool = False
     """The agent is going down: it names others as leaders where there are others."""
     stats: EdgeStats = field(default_factory=EdgeStats)
@@ -136,6 +142,16 @@ class Node:
 
     def __post_init__(self) -> None:
         machine = self.log_client.machine
+        kafka = self.settings.kafka
+        self.delegation = None
+        if kafka.delegation_token_secret_key:
+            lifetimes = Lifetimes(
+                max_ms=kafka.delegation_token_max_lifetime_ms,
+                renewal_ms=kafka.delegation_token_expiry_time_ms,
+            )
+            self.delegation = Delegation(
+                kafka.delegation_token_secret_key, machine.delegation_tokens, lifetimes=lifetimes
+            )
 
         def size_of(added: PartitionRange) -> int:
             name, first, count = added

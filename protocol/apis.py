@@ -41,6 +41,10 @@ ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+CREATE_DELEGATION_TOKEN: Final = 38
+RENEW_DELEGATION_TOKEN: Final = 39
+EXPIRE_DELEGATION_TOKEN: Final = 40
+DESCRIBE_DELEGATION_TOKEN: Final = 41
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
@@ -110,6 +114,10 @@ _TABLE: Final = (
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2),
     Api(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
     Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
+    Api(CREATE_DELEGATION_TOKEN, "CreateDelegationToken", 1, 3, 2),
+    Api(RENEW_DELEGATION_TOKEN, "RenewDelegationToken", 1, 2, 2),
+    Api(EXPIRE_DELEGATION_TOKEN, "ExpireDelegationToken", 1, 2, 2),
+    Api(DESCRIBE_DELEGATION_TOKEN, "DescribeDelegationToken", 1, 3, 2),
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
     Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),

@@ -1,4 +1,4 @@
-"""When a change of rights holds on every agent: each one says so in the log.
+"""When a change of rights, or of a delegation token, holds on every agent: each says so in the log.
 
 An agent decides by what it has applied, so a change holds there once its replica has read the entry.
 Every agent that applies one of another writes `ConfirmRights` with its position. Who asked for the
@@ -6,7 +6,7 @@ change waits for those of all incarnations that were live at that position, but 
 been closed since: they may not act any more. Who joins later has read the log's end before.
 
 An agent that has no session confirms when it has one again; it is closed soon, or cannot be reached
-by clients with reason. Left out: what is done when the wait is too long (the handlers of ACLs).
+by clients with reason. Left out: what is done when the wait is too long (the handlers of ACLs and tokens).
 """
 
 import asyncio
@@ -15,10 +15,23 @@ from typing import Final
 from broker.calls.outcomes import forget
 from coordinator.commands.entries import Close, Open
 from coordinator.commands.rights_commands import ConfirmRights, CreateAcls, DeleteAcls
+from coordinator.commands.token_commands import (
+    CreateDelegationToken,
+    ExtendDelegationToken,
+    RemoveDelegationTokens,
+)
 from coordinator.log_client import Applied, LogClient
 from protocol.types import POSITION_ZERO, Incarnation, Position
 
-_CHANGES: Final = frozenset({CreateAcls, DeleteAcls})
+_CHANGES: Final = frozenset(
+    {
+        CreateAcls,
+        DeleteAcls,
+        CreateDelegationToken,
+        ExtendDelegationToken,
+        RemoveDelegationTokens,
+    }
+)
 _AWAITED: Final = frozenset({ConfirmRights, Open, Close})
 
 

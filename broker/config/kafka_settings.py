@@ -20,6 +20,8 @@ from broker.config.kafka_table import PREFIXES, UNSERVED
 from broker.config.listener_table import LISTENER_TABLE
 from broker.config.listeners import row_of_listener
 
+OLDER_NAMES = {"delegation.token.master.key": "delegation.token.secret.key"}
+"""Names that Kafka had before 4.0 and that are still taken."""
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 AUTHORIZERS = ("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
@@ -36,7 +38,7 @@ def _served(
     """A field of `KafkaSettings`. Its default is Kafka's, in Kafka's spelling (None: unset)."""
     row = ConfigRow("", kind, default, minimum=minimum, maximum=maximum, **rest)
     value = None if default is None else value_of(row, default)
-    return field(default=value, metadata={"row": row})
+    return field(default=value, metadata={"row": row}, repr=kind is not Kind.PASSWORD)
 
 
 _boolean = partial(_served, Kind.BOOLEAN)
@@ -45,6 +47,7 @@ _long = partial(_served, Kind.LONG)
 _double = partial(_served, Kind.DOUBLE)
 _word = partial(_served, Kind.STRING)
 _list = partial(_served, Kind.LIST)
+_password = partial(_served, Kind.PASSWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,12 @@ class KafkaSettings:
     connection_failed_authentication_delay_ms: int = _int("100", 0)
     connections_max_idle_ms: int = _long("600000")
     """Negative: connections are never closed for idleness."""
+    delegation_token_expiry_check_interval_ms: int = _long("3600000", 1)
+    delegation_token_expiry_time_ms: int = _long("86400000", 1)
+    """Until a token has to be renewed."""
+    delegation_token_max_lifetime_ms: int = _long("604800000", 1)
+    delegation_token_secret_key: str | None = _password(None)
+    """The same on all agents; without it delegation tokens are not served."""
     delete_topic_enable: bool = _boolean("true")
     fetch_max_bytes: int = _int("57671680", 1024)
     group_consumer_assignors: tuple[str, ...] = _list(
@@ -196,7 +205,8 @@ def parse(given: Mapping[str, str]) -> ParsedSettings:
     warnings: list[str] = []
     taken: dict[str, str] = {}
     parsed: dict[str, object] = {}
-    for name, text in given.items():
+    for written, text in given.items():
+        name = OLDER_NAMES.get(written, written)
         row = TABLE.get(name) or _by_prefix(name)
         if row is None:
             hint = values.did_you_mean(name, TABLE)
@@ -263,7 +273,7 @@ def _connections_of_addresses(text: str) -> dict[str, int]:
 
 def is_known(name: str) -> bool:
     """Whether Kafka has a setting of this name, or makes such names by a prefix."""
-    return name in TABLE or _by_prefix(name) is not None
+    return name in TABLE or name in OLDER_NAMES or _by_prefix(name) is not None
 
 
 def _by_prefix(name: str) -> ConfigRow | None:

@@ -58,23 +58,33 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
     (Stance.NOT_YET, "transactions in two phases (KIP-939) are not served"): (
         ("transaction.two.phase.commit.enable", Kind.BOOLEAN, "false"),
     ),
-    (Stance.NOT_YET, "OAUTHBEARER and delegation tokens are not served yet"): (
-        ("delegation.token.expiry.check.interval.ms", Kind.LONG, "3600000"),
-        ("delegation.token.expiry.time.ms", Kind.LONG, "86400000"),
-        ("delegation.token.max.lifetime.ms", Kind.LONG, "604800000"),
-        ("delegation.token.secret.key", Kind.PASSWORD, None),
-        (
-            "principal.builder.class",
-            Kind.CLASS,
-            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        ),
-        ("sasl.client.callback.handler.class", Kind.CLASS, None),
+    (Stance.NOT_YET, "Kerberos is not served"): (
         ("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
         ("sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000"),
         ("sasl.kerberos.principal.to.local.rules", Kind.LIST, "DEFAULT"),
         ("sasl.kerberos.service.name", Kind.STRING, None),
         ("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, "0.05"),
         ("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, "0.8"),
+    ),
+    (Stance.NOTHING, "classes of Java cannot be run here"): (
+        (
+            "principal.builder.class",
+            Kind.CLASS,
+            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        ),
+        (
+            "sasl.oauthbearer.jwt.retriever.class",
+            Kind.CLASS,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        ),
+        (
+            "sasl.oauthbearer.jwt.validator.class",
+            Kind.CLASS,
+            "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        ),
+    ),
+    (Stance.NOTHING, "it is for who logs in: agents do not log in to each other"): (
+        ("sasl.client.callback.handler.class", Kind.CLASS, None),
         ("sasl.login.callback.handler.class", Kind.CLASS, None),
         ("sasl.login.class", Kind.CLASS, None),
         ("sasl.login.connect.timeout.ms", Kind.INT, None),
@@ -100,26 +110,7 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("sasl.oauthbearer.assertion.template.file", Kind.STRING, None),
         ("sasl.oauthbearer.client.credentials.client.id", Kind.STRING, None),
         ("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None),
-        ("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30"),
-        ("sasl.oauthbearer.expected.audience", Kind.LIST, ""),
-        ("sasl.oauthbearer.expected.issuer", Kind.STRING, None),
-        ("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, "3600000"),
-        ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, "10000"),
-        ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, "100"),
-        ("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING, None),
-        (
-            "sasl.oauthbearer.jwt.retriever.class",
-            Kind.CLASS,
-            "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-        ),
-        (
-            "sasl.oauthbearer.jwt.validator.class",
-            Kind.CLASS,
-            "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
-        ),
         ("sasl.oauthbearer.scope", Kind.STRING, None),
-        ("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope"),
-        ("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub"),
         ("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None),
     ),
     (Stance.NOT_YET, "quotas are not served yet"): (

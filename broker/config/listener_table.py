@@ -26,6 +26,17 @@ LISTENER_TABLE: Final[dict[str, ConfigRow]] = {
         ConfigRow("connections.max.reauth.ms", Kind.LONG, "0", minimum=0),
         ConfigRow("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI"),
         ConfigRow("sasl.jaas.config", Kind.PASSWORD, None),
+        ConfigRow("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", minimum=0),
+        ConfigRow("sasl.oauthbearer.expected.audience", Kind.LIST, ""),
+        ConfigRow("sasl.oauthbearer.expected.issuer", Kind.STRING, None),
+        ConfigRow("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, "3600000", minimum=1),
+        ConfigRow(
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, "10000", minimum=1
+        ),
+        ConfigRow("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, "100", minimum=1),
+        ConfigRow("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING, None),
+        ConfigRow("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope"),
+        ConfigRow("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub"),
         ConfigRow("sasl.server.callback.handler.class", Kind.CLASS, None),
         ConfigRow("sasl.server.max.receive.size", Kind.INT, "524288", minimum=0),
         ConfigRow("ssl.cipher.suites", Kind.LIST, ""),

@@ -3,7 +3,8 @@
 What holds:
 
 * Its frames are at most `sasl.server.max.receive.size` bytes until it has authenticated itself. One
-  that sends anything but what its state admits is disconnected without an answer, as in Kafka; so is
+  that sends anything but what its state admits is disconnected without an answer, as in Kafka; in
+  the middle of a mechanism's messages the answer is ILLEGAL_SASL_STATE (`broker.edge.dispatch`). So is
   one that does not wait for an answer in the middle of it, which no client does.
 * A refusal leaves `connection.failed.authentication.delay.ms` after it was decided, and its
   connection is closed behind it; nothing is read from it meanwhile. All that wait are in one queue
@@ -56,10 +57,19 @@ class Authenticator:
         if rules is None:
             return None
 
+        node = self._node
+
         def exchange(mechanism: str) -> Exchange:
-            nonce = f"{self._node.rng.getrandbits(NONCE_BITS):x}"
-            credentials = self._node.log_client.machine.credentials
-            return rules.exchange(mechanism, credentials, nonce=nonce)
+            nonce = f"{node.rng.getrandbits(NONCE_BITS):x}"
+            credentials = node.log_client.machine.credentials
+            return rules.exchange(
+                mechanism,
+                credentials,
+                nonce=nonce,
+                keys=node.decisions.key_sets.keys,
+                delegation=node.delegation,
+                now_ms=node.now_ms,
+            )
 
         return Authentication(rules, exchange)
 
@@ -89,7 +99,7 @@ def admitted(
     if authentication.bare:
         return RequestHeader(apis.SASL_AUTHENTICATE, BARE, 0, None, memoryview(frame).toreadonly())
     header = parse_header(frame)
-    if not authentication.admits(header.api_key):
+    if not (authentication.admits(header.api_key) or authentication.answers_others):
         raise ProtocolError(f"{api_name(header.api_key)} before it has authenticated itself")
     if authentication.has_expired(boot_ms) and header.api_key != apis.SASL_HANDSHAKE:
         raise ExpiredError("its session has expired, and it did not authenticate itself again")

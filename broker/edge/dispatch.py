@@ -63,7 +63,10 @@ class Dispatcher:
         """
         api = self._served[call.api_key]
         handler = api.handler
-        if isinstance(handler, Cold):
+        authentication = call.connection.authentication
+        if authentication is not None and not authentication.admits(call.api_key):
+            self._refuse_in_between(handler, call)
+        elif isinstance(handler, Cold):
             tasks.create_task(self._run(self._answer(api, handler, call), call), name=repr(call))
         elif call.stale and handler.refuse is not None:
             self._count_stale(call)
@@ -73,8 +76,21 @@ class Dispatcher:
         elif handler.take is not None and self._node.rights is not None:
             request = messages.decode_request(call.api_key, call.version, call.body)
             self._take_permitted(api, handler, call, request)
-        else:
-            handler.start(self._node, call)
+        elif (rest := handler.start(self._node, call)) is not None:
+            tasks.create_task(self._run(rest, call), name=repr(call))
+
+    def _refuse_in_between(self, handler: Cold | Hot, call: Call) -> None:
+        """What comes in the middle of SASL is answered so, and the connection closed (Kafka's
+        SaslServerAuthenticator); it is only closed where the answer has no shape at hand."""
+        reason = f"{call!r} while it authenticates itself"
+        if handler.refusal is None or len(call.body) > AT_ONCE_BYTES_MAX:
+            call.close(reason)
+            return
+        request = messages.decode_request(call.api_key, call.version, call.body)
+        error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, f"Unexpected Kafka request: {reason}")
+        response = handler.refusal(call, request, error)
+        body = messages.encode_response(call.api_key, call.version, response)
+        call.connection.refuse(call, [body], reason)
 
     async def _run(self, work: Coroutine[Any, Any, None], call: Call) -> None:
         self._node.rest()

@@ -2,7 +2,6 @@
 
 Deliberately absent, so not advertised, and a request for one closes the connection as in Kafka:
 
-    security            delegation tokens
     changes of configs  of brokers; client quotas
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     reassignments, AlterReplicaLogDirs

@@ -10,8 +10,9 @@ answer says so, and the connection is to be closed after it. With SaslHandshake 
 come without headers from then on, and an answer that says more than the mechanism cannot be given.
 
 Authenticating again (KIP-368) begins with a handshake on a connection that is COMPLETE, and neither
-mechanism nor user may change by it. Who let the lifetime of its session pass is not served any more,
-unless it never could know of it (SaslAuthenticate v0).
+mechanism nor user may change by it. A session ends with its lifetime, or before that with the token
+that it was begun by. Who let it pass is not served any more, unless it never could know of it
+(SaslAuthenticate v0).
 
 Left out: when an answer leaves, and the close (`broker.edge`).
 """
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, assert_never
 
-from broker.sasl.exchange import Authenticated, Challenge, Exchange, Refused
+from broker.sasl.exchange import Authenticated, Challenge, Exchange, Refused, Step, Undecided
 from broker.sasl.rules import SaslRules
 from protocol import apis
 from protocol.errors import ErrorCode
@@ -75,6 +76,8 @@ class AuthenticateAnswer:
     """Of the session that has begun; 0: without end."""
     user: str | None = None
     """Whose the connection is from now on."""
+    by_token: bool = False
+    """The user came by a delegation token."""
     refused: str = ""
     """As of `HandshakeAnswer`."""
 
@@ -126,6 +129,11 @@ class Authentication:
         """Whether a request of this kind may come next; else the connection is to be closed."""
         return self.is_complete or api_key in ADMITTED[self.state]
 
+    @property
+    def answers_others(self) -> bool:
+        """Whether a request that is not admitted is answered, in its own shape, before the close."""
+        return self.state is State.AUTHENTICATE
+
     def told_versions(self) -> None:
         """ApiVersions was answered without an error."""
         if self.state is State.VERSIONS:
@@ -151,8 +159,13 @@ class Authentication:
         self._exchange = self._begin(mechanism)
         return HandshakeAnswer(mechanisms=served)
 
-    def authenticate(self, message: bytes, *, version: int, boot_ms: int) -> AuthenticateAnswer:
-        """A message of the mechanism. `version` is that of SaslAuthenticate; 0 for bare ones."""
+    def authenticate(
+        self, message: bytes, *, version: int, boot_ms: int, now_ms: int = 0
+    ) -> AuthenticateAnswer | Undecided:
+        """A message of the mechanism. `version` is that of SaslAuthenticate; 0 for bare ones.
+
+        Undecided: what it comes to is for `decided`, and until then no other message is taken.
+        """
         if self.is_complete:
             return ILLEGAL_AUTHENTICATE
         assert self.state is State.AUTHENTICATE
@@ -164,19 +177,28 @@ class Authentication:
             )
             return self._refused("another mechanism than before", sentence)
         step = self._exchange.respond(message)
+        if isinstance(step, Undecided):
+            return step
+        return self.decided(step, version=version, boot_ms=boot_ms, now_ms=now_ms)
+
+    def decided(self, step: Step, *, version: int, boot_ms: int, now_ms: int) -> AuthenticateAnswer:
+        """What is told of the step that the newest message has led to."""
         match step:
             case Challenge(data):
                 return AuthenticateAnswer(data=data)
             case Refused(reason, told):
                 return self._refused(reason, told)
-            case Authenticated(user, data):
-                return self._completed(user, data, version=version, boot_ms=boot_ms)
+            case Authenticated():
+                return self._completed(step, version=version, boot_ms=boot_ms, now_ms=now_ms)
+            case Undecided():
+                raise AssertionError(step)
             case _:
                 assert_never(step)
 
     def _completed(
-        self, user: str, data: bytes, *, version: int, boot_ms: int
+        self, step: Authenticated, *, version: int, boot_ms: int, now_ms: int
     ) -> AuthenticateAnswer:
+        user = step.user
         if self._user not in {None, user}:
             sentence = (
                 "Cannot change principals during re-authentication from"
@@ -188,9 +210,15 @@ class Authentication:
         self._exchange = None
         self.bare = False
         lifetime_ms = self._rules.lifetime_ms(self.mechanism)
+        if step.ends_ms is not None:
+            # 0 would mean "without end"; skew lets in what has ended by a little.
+            left_ms = max(1, step.ends_ms - now_ms)
+            lifetime_ms = min(lifetime_ms or left_ms, left_ms)
         knows = version >= LIFETIME_TOLD_SINCE
         self._ends_ms = boot_ms + lifetime_ms if lifetime_ms and knows else None
-        return AuthenticateAnswer(data=data, lifetime_ms=lifetime_ms, user=user)
+        return AuthenticateAnswer(
+            data=step.data, lifetime_ms=lifetime_ms, user=user, by_token=step.by_token
+        )
 
     def _refused(self, reason: str, sentence: str | None) -> AuthenticateAnswer:
         self.state = State.FAILED

@@ -1,9 +1,11 @@
 """What a mechanism says to the messages of a client. Pure.
 
 An *exchange* is one attempt of one client. It is given the client's messages one by one, and each is
-answered by a step: a challenge, which wants another message, or the end.
+answered by a step: a challenge, which wants another message, or the end. A step that takes long to
+find is *undecided* at first: a thread decides it (`broker.sasl.decisions`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +25,10 @@ class Authenticated:
     """A name, without the type of the principal."""
     data: bytes = field(default=b"", repr=False)
     """For the client; mechanisms in which the server proves itself, too, need it."""
+    ends_ms: int | None = None
+    """When what it has shown ends, ms since the epoch; None: never."""
+    by_token: bool = False
+    """It has shown a delegation token (KIP-48)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,17 @@ class Refused:
     """For the client; None: what Kafka says of invalid credentials."""
 
 
-Step = Challenge | Authenticated | Refused
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Not yet known: to be found in a thread."""
+
+    decide: "Callable[[], Step]" = field(repr=False)
+    """Never raises. Another undecided step is to be decided in turn."""
+    keys_at: str = ""
+    """Before that the keys of this JWKS endpoint are to be fetched, unless they just were."""
+
+
+Step = Challenge | Authenticated | Refused | Undecided
 
 
 class Exchange(Protocol):

@@ -15,6 +15,7 @@ from typing import Final
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+BEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 USER_PREFIX: Final = "user_"
 """An option of PlainLoginModule that begins so is a user, and its value the password."""

@@ -8,7 +8,9 @@ that all agents have, and fails at the proof like a wrong password: who is there
 here. Channel binding is not offered, and not taken. Names and passwords are UTF-8 as they are, without
 SASLprep, as in Kafka.
 
-Left out: delegation tokens (`tokenauth`): such a client is refused.
+A client that says `tokenauth=true` shows a delegation token (KIP-48): its id is the user, and whose it
+is becomes the user of the connection, for as long as the token lives. Its keys take ms to make
+(`broker.sasl.delegation`), so its proof is decided in a thread.
 """
 
 import binascii
@@ -16,11 +18,14 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
-from broker.sasl.exchange import Authenticated, Challenge, Refused, Step
+from broker.sasl.exchange import Authenticated, Challenge, Refused, Step, Undecided
 from coordinator.commands.credential_commands import (
+    ITERATIONS_MIN,
     KEY_BYTES,
     ScramMechanism,
     UpsertScramCredential,
@@ -31,6 +36,7 @@ from coordinator.tables.credentials import (
     Credentials,
     ScramCredential,
 )
+from coordinator.tables.delegation_tokens import DelegationToken
 
 NAMES: Final = {
     ScramMechanism.SCRAM_SHA_256: "SCRAM-SHA-256",
@@ -88,6 +94,20 @@ def proof_of(mechanism: ScramMechanism, salted: bytes, said: bytes) -> bytes:
     return _xor(client_key, _hmac(mechanism, _hash(mechanism, client_key), said))
 
 
+class TokenLogins(Protocol):
+    """What is known of delegation tokens (`broker.sasl.delegation`)."""
+
+    def token(self, token_id: str) -> DelegationToken | None: ...
+
+    def salt(self, token_id: str, mechanism: ScramMechanism) -> bytes:
+        """Of any id."""
+        ...
+
+    def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
+        """Takes ms."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _First:
     """What the first message has left for the second."""
@@ -99,14 +119,27 @@ class _First:
     said: str
     """By both, up to here."""
     credential: ScramCredential
+    """Of a token without its keys."""
     is_made_up: bool
+    by_token: bool
 
 
 class ScramExchange:
     """One attempt."""
 
-    def __init__(self, mechanism: ScramMechanism, credentials: Credentials, *, nonce: str) -> None:
-        """`nonce`: of printable characters without a comma; nobody can foresee it."""
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        credentials: Credentials,
+        *,
+        nonce: str,
+        tokens: TokenLogins | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`nonce`: of printable characters without a comma; nobody can foresee it. `tokens`: None
+        where delegation tokens are not served."""
+        self._tokens = tokens
+        self._now_ms = now_ms
         self._mechanism = mechanism
         self._credentials = credentials
         self._nonce = nonce
@@ -126,21 +159,27 @@ class ScramExchange:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None:
             return Refused("a first message that is none")
-        if ",tokenauth=true" in f"{found['extensions']},":
+        by_token = ",tokenauth=true," in f"{found['extensions']},"
+        if by_token and self._tokens is None:
             return Refused("a delegation token, which is not served")
         user = _unescaped(found["user"])
         if found["authorization_id"] and _unescaped(found["authorization_id"]) != user:
             reason = "Client requested an authorization id that is different from username"
             return Refused(reason, f"Authentication failed: {reason}")
-        credential = self._credentials.get(user, self._mechanism)
-        is_made_up = credential is None
-        if credential is None:
-            credential = made_up(self._credentials, self._mechanism, user)
+        if by_token:
+            assert self._tokens is not None
+            salt_of_token = self._tokens.salt(user, self._mechanism)
+            credential = ScramCredential(ITERATIONS_MIN, salt_of_token, b"", b"")
+            is_made_up = False
+        else:
+            known = self._credentials.get(user, self._mechanism)
+            is_made_up = known is None
+            credential = known or made_up(self._credentials, self._mechanism, user)
         nonce = found["nonce"] + self._nonce
         salt = b64encode(credential.salt).decode()
         answer = f"r={nonce},s={salt},i={credential.iterations}"
         said = f"{found['bare']},{answer}"
-        self._first = _First(user, found["header"], nonce, said, credential, is_made_up)
+        self._first = _First(user, found["header"], nonce, said, credential, is_made_up, by_token)
         return Challenge(answer.encode())
 
     def _end(self, first: _First, text: str) -> Step:
@@ -152,11 +191,30 @@ class ScramExchange:
         if not hmac.compare_digest(found["nonce"], first.nonce):
             return Refused("a final message with another nonce")
         said = f"{first.said},{found['without_proof']}".encode()
+        if first.by_token:
+            return self._end_by_token(first.user, said, found["proof"])
         proven = self._is_proven(first.credential, said, found["proof"])
         if first.is_made_up or not proven:
             return Refused("no such user, or another password")
-        signature = _hmac(self._mechanism, first.credential.server_key, said)
-        return Authenticated(first.user, b"v=" + b64encode(signature))
+        return Authenticated(first.user, self._signature(first.credential, said))
+
+    def _end_by_token(self, token_id: str, said: bytes, proof: str) -> Step:
+        assert self._tokens is not None
+        token = self._tokens.token(token_id)
+        if token is None or token.has_ended(self._now_ms()):
+            return Refused("no such delegation token, or one that has ended")
+        return Undecided(partial(self._decide, self._tokens, token, said, proof))
+
+    def _decide(self, tokens: TokenLogins, token: DelegationToken, said: bytes, proof: str) -> Step:
+        credential = tokens.credential(token.token_id, self._mechanism)
+        if not self._is_proven(credential, said, proof):
+            return Refused("a delegation token with another HMAC")
+        _, _, owner = token.owner.partition(":")
+        signature = self._signature(credential, said)
+        return Authenticated(owner, signature, ends_ms=token.expires_ms, by_token=True)
+
+    def _signature(self, credential: ScramCredential, said: bytes) -> bytes:
+        return b"v=" + b64encode(_hmac(self._mechanism, credential.server_key, said))
 
     def _is_proven(self, credential: ScramCredential, said: bytes, encoded: str) -> bool:
         """Whether the client has the key whose hash is the stored key."""

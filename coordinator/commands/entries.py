@@ -4,8 +4,8 @@ Commands, not facts: two agents may append commands that exclude each other, and
 position decides. So `Machine.apply` answers every command with an outcome, and a refusal
 (`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
 groups is in `group_commands`, what concerns transactions in `transaction_commands`, what jobs do in
-`job_commands`, what concerns tables in `table_commands`, users in `credential_commands`, who may do
-what in `rights_commands`.
+`job_commands`, what concerns tables in `table_commands`, users in `credential_commands`, delegation
+tokens in `token_commands`, who may do what in `rights_commands`.
 
 Topics are named by id, never by name. The types of a command's fields are its layout in an entry
 (`layout`), with all their bounds.
@@ -36,6 +36,7 @@ from coordinator.commands.layout import (
 )
 from coordinator.commands.rights_commands import RightsCommand, RightsOutcome
 from coordinator.commands.table_commands import TableCommand, TableOutcome
+from coordinator.commands.token_commands import TokenCommand
 from coordinator.commands.transaction_commands import (
     ProducerInitialized,
     TransactionCommand,
@@ -181,6 +182,7 @@ Command = (
     | JobCommand
     | TableCommand
     | CredentialCommand
+    | TokenCommand
     | RightsCommand
 )
 

@@ -10,7 +10,7 @@ that is not live change nothing: their commands are all refused with STALE_BROKE
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
 `transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
-`credentials`.
+`credentials`, `delegation_tokens`.
 """
 
 from typing import assert_never
@@ -48,11 +48,13 @@ from coordinator.commands.table_commands import (
     ReportExport,
     SetSubjectRules,
 )
+from coordinator.commands.token_commands import TokenCommand
 from coordinator.commands.transaction_commands import TransactionCommand
 from coordinator.machine.job_applier import BoundingCommand, JobApplier
 from coordinator.machine.transaction_applier import TransactionApplier
 from coordinator.tables.acls import Acls
 from coordinator.tables.credentials import Credentials
+from coordinator.tables.delegation_tokens import DelegationTokens
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -104,6 +106,7 @@ class Machine:
         self.schemas = Schemas()
         self.acls = Acls()
         self.credentials = Credentials()
+        self.delegation_tokens = DelegationTokens()
         self._job_applier = JobApplier(
             jobs=self.jobs,
             snapshots=self.snapshots,
@@ -188,7 +191,7 @@ class Machine:
             return self._transaction_applier.apply(command, writer=writer, moment=moment)
         if isinstance(command, BoundingCommand):
             return self._job_applier.apply(command, writer=writer, moment=moment)
-        if isinstance(command, RightsCommand | CredentialCommand):
+        if isinstance(command, RightsCommand | CredentialCommand | TokenCommand):
             return self._change_rights(position, command)
         match command:
             case Tick():
@@ -209,10 +212,12 @@ class Machine:
                 assert_never(command)
 
     def _change_rights(
-        self, position: Position, command: RightsCommand | CredentialCommand
+        self, position: Position, command: RightsCommand | CredentialCommand | TokenCommand
     ) -> Outcome:
         if isinstance(command, CredentialCommand):
             return self.credentials.apply(command)
+        if isinstance(command, TokenCommand):
+            return self.delegation_tokens.apply(command, position)
         return self.acls.apply(command, position)
 
     def _change_tables(

@@ -21,10 +21,12 @@ def has_credentials(credentials: Credentials) -> bool:
     return not credentials.is_untouched
 
 
-def dump_credentials(out: BlockWriter, credentials: Credentials) -> None:
-    if credentials.first is None:
+def dump_credentials(out: BlockWriter, credentials: Credentials, *, more_follows: bool) -> None:
+    """`more_follows`: something comes behind them, so they cannot be left out."""
+    first = () if credentials.first is None else (credentials.first,)
+    if not first and not more_follows:
         return
-    write(out, (credentials.first,), 1, _FIRST)
+    write(out, first, len(first), _FIRST)
     write(out, credentials._rows.items(), len(credentials._rows), _USER)
 
 

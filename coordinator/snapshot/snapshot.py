@@ -6,8 +6,8 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`, `rights`, `credentials`); whoever adds a field adds it there and raises
-`stream.VERSION`.
+`partitions`, `schemas`, `rights`, `credentials`, `tokens`); whoever adds a field adds it there and
+raises `stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
 Left out: where snapshots lie (`store`), and when one is made (the job).
@@ -57,6 +57,7 @@ from coordinator.snapshot.tables import (
     restore_topics,
     restore_transactions,
 )
+from coordinator.snapshot.tokens import dump_tokens, has_tokens, restore_tokens
 from protocol.types import Buffer
 
 __all__ = ["SnapshotError", "dump", "is_dump_of", "restore", "restoring", "time_ms_of"]
@@ -92,11 +93,13 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    has_users = has_credentials(machine.credentials)
-    more_follows = has_users or has_rights(machine.acls)
-    dump_tables(out, machine.exports, machine.schemas, more_follows=more_follows)
-    dump_rights(out, machine.acls, more_follows=has_users)
-    dump_credentials(out, machine.credentials)
+    tokens_follow = has_tokens(machine.delegation_tokens)
+    users_follow = tokens_follow or has_credentials(machine.credentials)
+    rights_follow = users_follow or has_rights(machine.acls)
+    dump_tables(out, machine.exports, machine.schemas, more_follows=rights_follow)
+    dump_rights(out, machine.acls, more_follows=users_follow)
+    dump_credentials(out, machine.credentials, more_follows=tokens_follow)
+    dump_tokens(out, machine.delegation_tokens)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -158,6 +161,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     restore_tables(blocks, machine.exports, machine.schemas)
     restore_rights(blocks, machine.acls)
     restore_credentials(blocks, machine.credentials)
+    restore_tokens(blocks, machine.delegation_tokens)
     blocks.end()
 
 

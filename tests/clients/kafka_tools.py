@@ -23,6 +23,8 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 """kafka-topics.sh"""
 METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 """kafka-metadata-quorum.sh"""
+DELEGATION_TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
+"""kafka-delegation-tokens.sh"""
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 """kafka-leader-election.sh"""
 

@@ -1,6 +1,7 @@
 """Clients that log in by SASL over an unencrypted listener, and agents that have one."""
 
 import asyncio
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
+from tests.parts import install
 from tests.parts.servers import Frazil, FrazilCluster, MinioServer
 
 PLAIN_USERS = {"plain-alice": "plain secret", "plain-bob": "hidden word"}
@@ -56,6 +58,27 @@ def client_properties(
         f' username="{user}" password="{password}";\n'
     )
     return str(file)
+
+
+def java(
+    cluster: SaslCluster, topic: str, *words: str, seconds: int = 0, bootstrap: str = ""
+) -> list[str]:
+    """What Java's client says of each login (`java/Logins.java`): mechanism, user, password."""
+    program = Path(__file__).parent / "java" / "Logins.java"
+    done = subprocess.run(
+        [
+            *install.java_program(program, install.kafka_jars()),
+            *(bootstrap or cluster.bootstrap, topic, str(seconds), *words),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [
+        line for line in done.stdout.splitlines() if line.startswith((*MECHANISMS, "OAUTHBEARER"))
+    ]
 
 
 # Each writes a record and reads it back; what went wrong comes as its exception.

@@ -23,6 +23,7 @@ from tests.clients.sasl import (
     by_kafka_python,
     by_librdkafka,
     client_properties,
+    java,
     librdkafka_config,
     librdkafka_error,
 )
@@ -97,22 +98,6 @@ def test_a_client_logs_in_writes_and_reads(
         assert BY_CLIENT[client](agent.bootstrap, topic, mechanism, user, password) == [
             user.encode()
         ]
-
-
-def java(cluster: SaslCluster, topic: str, *words: str, seconds: int = 0) -> list[str]:
-    program = Path(__file__).parent / "java" / "Logins.java"
-    done = subprocess.run(
-        [
-            *install.java_program(program, install.kafka_jars()),
-            *(cluster.bootstrap, topic, str(seconds), *words),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [line for line in done.stdout.splitlines() if line.startswith(MECHANISMS)]
 
 
 def test_the_java_client_logs_in_or_is_told_why_not(cluster: SaslCluster, alice: str) -> None:

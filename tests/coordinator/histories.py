@@ -77,6 +77,12 @@ from coordinator.commands.table_commands import (
     SetSubjectRules,
     TableCommand,
 )
+from coordinator.commands.token_commands import (
+    CreateDelegationToken,
+    ExtendDelegationToken,
+    RemoveDelegationTokens,
+    TokenCommand,
+)
 from coordinator.commands.transaction_commands import (
     AddToTransaction,
     CommitTransactionOffsets,
@@ -116,7 +122,7 @@ ALL: Final[tuple[type, ...]] = get_args(Command)
 OF_TABLES: Final = {*get_args(TableCommand)}
 OF_JOBS: Final = {*get_args(JobCommand), ExpireHeldRecords}
 OF_GROUPS: Final = {*get_args(GroupCommand), CommitTransactionOffsets}
-OF_USERS: Final = {*get_args(CredentialCommand)}
+OF_USERS: Final = {*get_args(CredentialCommand), *get_args(TokenCommand)}
 WITHOUT_JOBS: Final = tuple(kind for kind in ALL if kind not in OF_TABLES | OF_JOBS | OF_USERS)
 """Rows stay where they were committed."""
 WEIGHTS: Final[Mapping[type, float]] = {
@@ -147,6 +153,7 @@ WEIGHTS: Final[Mapping[type, float]] = {
     ExpireHeldRecords: 3,
     UpsertScramCredential: 0.5,
     DeleteScramCredential: 0.2,
+    RemoveDelegationTokens: 0.2,
 }
 """How often a kind is drawn; the others 1."""
 
@@ -440,6 +447,23 @@ class History:
         iterations = rng.choice([4095, 4096, 8192])
         return UpsertScramCredential(rng.choice(USERS), mechanism, iterations, b"salt", *keys)
 
+    def token(self) -> CreateDelegationToken:
+        rng = self.rng
+        owner, requester, *renewers = [
+            f"User:{rng.choice(USERS)}" for _ in range(rng.randrange(2, 5))
+        ]
+        times = sorted(rng.randrange(1_000) for _ in range(3))
+        return CreateDelegationToken(self.token_id(), owner, requester, tuple(renewers), *times)
+
+    def token_id(self) -> str:
+        return f"token-{self.rng.randrange(8)}"
+
+    def extension(self) -> ExtendDelegationToken:
+        return ExtendDelegationToken(self.token_id(), self.rng.randrange(1_000))
+
+    def removal(self) -> RemoveDelegationTokens:
+        return RemoveDelegationTokens((self.token_id(),), self.rng.randrange(1_000))
+
 
 FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     Open: History.opening,
@@ -456,6 +480,9 @@ FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     ForgetObjects: History.forgotten,
     RegisterSchema: History.schema,
     UpsertScramCredential: History.credential,
+    CreateDelegationToken: History.token,
+    ExtendDelegationToken: History.extension,
+    RemoveDelegationTokens: History.removal,
 }
 
 

@@ -16,12 +16,14 @@ class ScramClient:
         digest: str = "sha512",
         nonce: str = "client",
         header: str = "n,,",
+        extensions: str = "",
     ) -> None:
+        """`extensions`: ",tokenauth=true" of who shows a delegation token (KIP-48)."""
         self._digest = digest
         self._password = password.encode()
         self._nonce = nonce
         self._header = header
-        self._bare = f"n={user},r={nonce}"
+        self._bare = f"n={user},r={nonce}{extensions}"
         self._signature = b""
 
     def first(self) -> bytes:

@@ -66,7 +66,7 @@ _DEFAULTS: Final = {
 }
 """What Kafka's broker sends for "unknown" where its schema names no default."""
 
-_SECRETS: Final = {"salted_password", "auth_bytes"}
+_SECRETS: Final = {"salted_password", "auth_bytes", "hmac"}
 """Fields that are shown nowhere."""
 
 _HEAD: Final = '''\
@@ -122,10 +122,14 @@ _MODULES: Final = {
         },
     ),
     "security": (
-        "Requests and responses about who clients are: SASL, users of SCRAM, quotas.",
+        "Requests and responses about who clients are: SASL, users, delegation tokens, quotas.",
         {
             apis.SASL_HANDSHAKE,
             apis.SASL_AUTHENTICATE,
+            apis.CREATE_DELEGATION_TOKEN,
+            apis.RENEW_DELEGATION_TOKEN,
+            apis.EXPIRE_DELEGATION_TOKEN,
+            apis.DESCRIBE_DELEGATION_TOKEN,
             apis.DESCRIBE_CLIENT_QUOTAS,
             apis.DESCRIBE_USER_SCRAM_CREDENTIALS,
             apis.ALTER_USER_SCRAM_CREDENTIALS,

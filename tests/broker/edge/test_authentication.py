@@ -5,14 +5,19 @@ import struct
 
 import pytest
 
+from broker.handlers import SERVED
 from broker.sasl.plain import PlainUsers
 from broker.sasl.rules import SaslRules
 from broker.sasl.scram import credential_of, salted_password
+from broker.sasl.tokens import TokenRules
 from coordinator.commands.credential_commands import ScramMechanism
 from protocol import apis, messages
 from protocol.errors import ErrorCode
+from tests.broker.handlers.test_every_api import errors, request_of
+from tests.kit.agents import NOW_MS
 from tests.kit.client import settle
 from tests.kit.scram import ScramClient
+from tests.kit.tokens import first_message, unsigned
 
 SASL = "OUTSIDE"
 RULES = SaslRules(
@@ -109,6 +114,32 @@ async def test_nothing_else_is_served_before_and_the_connection_is_closed(api, w
         if api.key not in admitted:
             assert client.frames() == []
             assert client.closed
+
+
+async def refused_in_between(client, key):
+    """A request in the middle of a mechanism's messages: 34, and the close."""
+    api, before = SERVED[key], len(client.frames())
+    client.send(key, apis.APIS[key].max_version, request_of(api))
+    while not client.closed:
+        await asyncio.sleep(0.05)
+    told = client.frames()[before:]
+    if getattr(api.handler, "refusal", None) is None:
+        assert told == []
+        return
+    answer = await client.answer()
+    assert ErrorCode.ILLEGAL_SASL_STATE in errors(answer)
+
+
+@pytest.mark.parametrize("api", apis.APIS.values(), ids=lambda api: api.name)
+async def test_in_the_middle_of_it_another_request_is_answered_as_illegal_and_the_connection_closed(
+    api, world
+):
+    if api.key == apis.SASL_AUTHENTICATE:
+        return
+    async with world.agents("one") as (one,):
+        client = one.connect(SASL)
+        await client.call(apis.SASL_HANDSHAKE, 1, handshake())
+        await refused_in_between(client, api.key)
 
 
 async def test_versions_are_told_once_and_then_the_connection_is_closed(world):
@@ -288,10 +319,70 @@ async def test_while_it_authenticates_itself_again_nothing_else_is_served(world)
     async with world.agents("one") as (one,):
         client = await authenticated(one)
         await client.call(apis.SASL_HANDSHAKE, 1, handshake())
-        client.send(*METADATA)
+        await refused_in_between(client, apis.METADATA)
+
+
+# Bearer tokens (RFC 7628).
+
+
+BEARER = SaslRules(mechanisms=("OAUTHBEARER",), tokens=TokenRules(keys=None))
+
+
+def bearer_token(**claims):
+    return first_message(unsigned({"sub": "alice", "exp": NOW_MS // 1000 + 60} | claims))
+
+
+async def test_a_session_by_a_token_ends_with_the_token(world):
+    world.sasl = {SASL: BEARER}
+    async with world.agents("one") as (one,):
+        client = one.connect(SASL)
+        answer = await log_in(client, bearer_token(), "OAUTHBEARER")
+        assert 0 < answer.session_lifetime_ms <= 60_000
+        assert client.protocol.requester.principal == "User:alice"
+        assert not client.protocol.requester.by_token
+        assert (await client.call(*METADATA)).cluster_id
+        world.loop.call_later(61, client.feed, client.frame(*METADATA))
+        while not client.closed:
+            await asyncio.sleep(0.05)
+        assert one.node.stats.connections_closed == {"expired": 1}
+
+
+async def test_why_a_token_is_not_taken_is_told_before_the_refusal(world):
+    world.sasl = {SASL: BEARER}
+    async with world.agents("one") as (one,):
+        client = one.connect(SASL)
+        answer = await log_in(client, bearer_token(exp=1), "OAUTHBEARER")
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.auth_bytes == b'{"status":"invalid_token"}'
+        answer = await client.call(apis.SASL_AUTHENTICATE, 2, token(b"\x01"))
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == '{"status":"invalid_token"}'
         await settle()
         assert client.closed
-        assert len(client.frames()) == 3
+        assert one.node.stats.authentications == {("OAUTHBEARER", "refused"): 1}
+
+
+async def test_while_a_token_is_being_judged_nothing_else_is_taken(world):
+    world.sasl = {SASL: BEARER}
+    async with world.agents("one") as (one,):
+        client = one.connect(SASL)
+        await client.call(apis.SASL_HANDSHAKE, 1, handshake("OAUTHBEARER"))
+        client.feed(
+            client.frame(apis.SASL_AUTHENTICATE, 2, token(bearer_token())) + client.frame(*METADATA)
+        )
+        await settle()
+        assert client.closed
+
+
+async def test_who_leaves_while_its_token_is_being_judged_is_forgotten(world):
+    world.sasl = {SASL: BEARER}
+    async with world.agents("one") as (one,):
+        client = one.connect(SASL)
+        await client.call(apis.SASL_HANDSHAKE, 1, handshake("OAUTHBEARER"))
+        client.send(apis.SASL_AUTHENTICATE, 2, token(bearer_token()))
+        client.hang_up()
+        await settle()
+        assert one.node.stats.authentications == {}
 
 
 # Listeners without SASL.

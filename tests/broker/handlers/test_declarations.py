@@ -65,7 +65,7 @@ def test_rights_name_fields_that_the_request_has(api):
 
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
 def test_only_rights_to_the_cluster_have_no_names_unless_all_are_listed(api):
-    listings = {"ListGroups", "ListTransactions", "InitProducerId"}
+    listings = {"ListGroups", "ListTransactions", "InitProducerId", "DescribeDelegationToken"}
     nameless: list[Right] = [right for right in rights(api) if not right.paths]
     assert all(right.resource is Resource.CLUSTER for right in nameless) or api.name in listings
 

@@ -129,6 +129,12 @@ AT_COORDINATOR = {
 """Without a session an agent coordinates no group."""
 OF_ACLS = {apis.CREATE_ACLS, apis.DELETE_ACLS}
 """Without an authorizer there are none; with one: tests.broker.handlers.test_acls."""
+OF_TOKENS = {
+    apis.CREATE_DELEGATION_TOKEN,
+    apis.RENEW_DELEGATION_TOKEN,
+    apis.EXPIRE_DELEGATION_TOKEN,
+}
+"""Nobody may ask who does not say who it is; who does: tests.broker.handlers.test_delegation_tokens."""
 ANSWERED_ANYHOW = {
     apis.FETCH,
     apis.METADATA,
@@ -140,6 +146,7 @@ ANSWERED_ANYHOW = {
     apis.DESCRIBE_CLIENT_QUOTAS,
     apis.LIST_CONFIG_RESOURCES,
     apis.DESCRIBE_ACLS,
+    apis.DESCRIBE_DELEGATION_TOKEN,
 }
 """They have answers, or errors, of their own where there is no log."""
 WHAT_NEEDS_THE_LOG = pytest.mark.parametrize(
@@ -216,6 +223,8 @@ async def test_without_a_session_nothing_is_changed_and_the_client_hears_of_it(a
             expected = ErrorCode.NOT_COORDINATOR
         elif api.key in OF_ACLS:
             expected = ErrorCode.SECURITY_DISABLED
+        elif api.key in OF_TOKENS:
+            expected = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         elif api.key == apis.PRODUCE:
             expected = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif api.key == apis.WRITE_TXN_MARKERS and lose is lapse:

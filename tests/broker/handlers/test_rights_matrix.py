@@ -22,7 +22,7 @@ BY_NAME = {
 }
 """The newest versions that name topics, and not their ids."""
 REFUSALS = {*CODES.values(), ErrorCode.SECURITY_DISABLED}
-LISTINGS = {apis.LIST_GROUPS, apis.LIST_TRANSACTIONS}
+LISTINGS = {apis.LIST_GROUPS, apis.LIST_TRANSACTIONS, apis.DESCRIBE_DELEGATION_TOKEN}
 """What may not be seen is left out."""
 OF_ONE_KIND = {
     apis.FIND_COORDINATOR,

@@ -11,6 +11,7 @@ from broker.sasl.authentication import (
     Authentication,
     State,
 )
+from broker.sasl.exchange import Authenticated, Step, Undecided
 from broker.sasl.plain import PlainUsers
 from broker.sasl.rules import SaslRules
 from coordinator.tables.credentials import Credentials
@@ -198,6 +199,49 @@ def test_another_password_ends_a_session_that_was_good():
     sasl.handshake("PLAIN", version=1, boot_ms=5_000)
     assert sasl.authenticate(NOBODY, version=2, boot_ms=5_000).refused
     assert admitted(sasl) == set()
+
+
+# What is shown may end (KIP-48, KIP-255), and what takes long is decided elsewhere.
+
+
+class Scripted:
+    """An exchange whose steps are given."""
+
+    def __init__(self, *steps: Step) -> None:
+        self._steps = [*steps]
+
+    def respond(self, message: bytes) -> Step:
+        return self._steps.pop(0)
+
+
+def scripted(*steps: Step, max_reauth_ms: int = 0) -> Authentication:
+    rules = SaslRules(mechanisms=("PLAIN",), lifetimes_ms={"PLAIN": max_reauth_ms})
+    exchange = Scripted(*steps)
+    sasl = Authentication(rules, lambda name: exchange)
+    sasl.handshake("PLAIN", version=1, boot_ms=0)
+    return sasl
+
+
+@pytest.mark.parametrize(
+    ("max_reauth_ms", "ends_ms", "lifetime_ms"),
+    [(0, 10_000, 9_000), (5_000, 10_000, 5_000), (60_000, 10_000, 9_000), (0, 900, 1)],
+)
+def test_a_session_ends_with_what_was_shown_at_the_latest(max_reauth_ms, ends_ms, lifetime_ms):
+    sasl = scripted(Authenticated("alice", ends_ms=ends_ms), max_reauth_ms=max_reauth_ms)
+    answer = sasl.authenticate(b"", version=2, boot_ms=50, now_ms=1_000)
+    assert answer.lifetime_ms == lifetime_ms
+    assert not sasl.has_expired(49 + lifetime_ms)
+    assert sasl.has_expired(50 + lifetime_ms)
+
+
+def test_a_message_that_takes_long_is_answered_when_it_is_decided():
+    undecided = Undecided(lambda: Authenticated("alice", by_token=True))
+    sasl = scripted(undecided)
+    assert sasl.authenticate(b"", version=2, boot_ms=0) is undecided
+    assert not sasl.is_complete
+    answer = sasl.decided(undecided.decide(), version=2, boot_ms=0, now_ms=0)
+    assert (answer.user, answer.by_token) == ("alice", True)
+    assert sasl.is_complete
 
 
 @pytest.mark.parametrize("message", [ALICE, NOBODY])

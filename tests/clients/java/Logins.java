@@ -9,6 +9,8 @@ import org.apache.kafka.common.serialization.*;
 /**
  * Kafka's own Java client logs in by SASL, writes a record and reads it back.
  * Arguments: bootstrap, topic, seconds to stay, then mechanism user password, again and again.
+ * A mechanism may end in "+tokenauth": user and password are a delegation token's id and HMAC. Of OAUTHBEARER the
+ * password is the URL of a file with a token; "": it makes one itself, without a signature.
  * Prints "mechanism user ok", or the class and the message of what went wrong.
  */
 public class Logins {
@@ -31,13 +33,29 @@ public class Logins {
     }
 
     static Map<String, Object> config(String bootstrap, String mechanism, String user, String password) {
+        boolean byToken = mechanism.endsWith("+tokenauth");
+        mechanism = mechanism.replace("+tokenauth", "");
         String module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+        String options = " username=\"" + user + "\" password=\"" + password + "\"";
+        if (byToken) options += " tokenauth=\"true\"";
         Map<String, Object> config = new HashMap<>();
+        if (mechanism.equals("OAUTHBEARER")) {
+            module = "oauthbearer.OAuthBearerLoginModule";
+            options = "";
+            if (password.isEmpty()) {
+                options = " unsecuredLoginStringClaim_sub=\"" + user + "\"";
+            } else {
+                System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", password);
+                config.put("sasl.oauthbearer.token.endpoint.url", password);
+                config.put("sasl.login.callback.handler.class",
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler");
+            }
+        }
         config.put("bootstrap.servers", bootstrap);
         config.put("security.protocol", "SASL_PLAINTEXT");
         config.put("sasl.mechanism", mechanism);
         config.put("sasl.jaas.config", "org.apache.kafka.common.security." + module
-            + " required username=\"" + user + "\" password=\"" + password + "\";");
+            + " required" + options + ";");
         config.put("max.block.ms", 20000);
         return config;
     }

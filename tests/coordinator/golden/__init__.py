@@ -42,6 +42,7 @@ KEPT_TOGETHER = {
     "tables": 9,
     "credentials": 3,
     "rights": 3,
+    "tokens": 4,
 }
 """How many samples of a family its entry has; later ones have only entries of their own."""
 

@@ -102,6 +102,11 @@ from coordinator.commands.table_commands import (
     SetSubjectRules,
     SubjectDeleted,
 )
+from coordinator.commands.token_commands import (
+    CreateDelegationToken,
+    ExtendDelegationToken,
+    RemoveDelegationTokens,
+)
 from coordinator.commands.transaction_commands import (
     AddToTransaction,
     ClientProof,
@@ -399,6 +404,14 @@ OTHER_ACL = AclBinding(
     Operation.TWO_PHASE_COMMIT,
     Permission.DENY,
 )
+TOKEN_COMMANDS: tuple[Command, ...] = (
+    CreateDelegationToken(
+        "mA8x_token-id", "User:alice", "User:ß", ("User:bob", "User:c,d"), 100, 700_000_000, 1 << 41
+    ),
+    CreateDelegationToken("t", "User:a", "User:a", (), -1, 0, 0),
+    ExtendDelegationToken("mA8x_token-id", 1_700_000_000_000),
+    RemoveDelegationTokens(("mA8x_token-id", "t"), 1_700_000_000_000),
+)
 RIGHTS_COMMANDS: tuple[Command, ...] = (
     CreateAcls((ACL, OTHER_ACL)),
     DeleteAcls((OTHER_ACL,)),
@@ -413,6 +426,7 @@ FAMILIES: Mapping[str, Sequence[Command]] = {
     "tables": TABLE_COMMANDS,
     "credentials": CREDENTIAL_COMMANDS,
     "rights": RIGHTS_COMMANDS,
+    "tokens": TOKEN_COMMANDS,
 }
 COMMANDS = (*chain.from_iterable(FAMILIES.values()), *MORE_COMMANDS)
 

@@ -63,6 +63,7 @@ FIXED = {"Groups._holders", "Groups._shards"}
 """Lists that are never longer or shorter."""
 
 KEYS = {
+    "DelegationToken.token_id",
     "GroupRow.group_id",
     "IncarnationRow.incarnation",
     "JobRow.kind",

@@ -1,0 +1,401 @@
+"""Real clients log in by OAUTHBEARER: tokens by an issuer over HTTPS, refusals, keys and tokens that change."""
+
+import asyncio
+import contextlib
+import http.server
+import json
+import ssl
+import threading
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AsyncTokenProvider
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as PythonPartition
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from tests.clients.bounded import until
+from tests.clients.sasl import SaslCluster, java
+from tests.kit.certificates import Authority
+from tests.kit.tokens import EcIssuer, RsaIssuer, key_set, unsigned
+from tests.parts.process import free_port
+from tests.parts.servers import EtcdServer, MinioServer, get_text
+
+pytestmark = pytest.mark.integration
+
+ISSUER = "https://issuer.example"
+BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+UNSECURED = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
+    ".OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+REFRESH_MS = 300
+TRIALS = "TRIALS"
+"""A listener beside the first one."""
+FIRST, SECOND = RsaIssuer(), EcIssuer("second")
+
+
+class JwksServer:
+    """An issuer's endpoint for its keys, over HTTPS."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority()
+        self.trusted = folder / "authority.pem"
+        self.trusted.write_text(authority.pem)
+        own = folder / "issuer.pem"
+        own.write_text(authority.sign("issuer").pem)
+        self.keys = key_set(FIRST)
+        self.asked = 0
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked += 1
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(outer.keys)))
+                self.end_headers()
+                self.wfile.write(outer.keys)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(own)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self._server.server_port}/keys"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def claims(user: str = "alice", *, seconds: int = 600, **more: Any) -> dict[str, Any]:
+    now_s = int(time.time())
+    times = {"iat": now_s - 1, "exp": now_s + seconds}
+    return {"sub": user, "iss": ISSUER, "aud": ["kafka"]} | times | more
+
+
+@pytest.fixture(scope="module")
+def jwks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JwksServer]:
+    server = JwksServer(tmp_path_factory.mktemp("issuer"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def trials() -> str:
+    """Where clients with tokens without a signature are told to connect."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+    etcd: EtcdServer,
+    minio: MinioServer,
+    jwks: JwksServer,
+    trials: str,
+) -> Iterator[SaslCluster]:
+    trust = f'ssl.truststore.location="{jwks.trusted}" ssl.truststore.type="PEM"'
+    oauth = "listener.name.sasl_plaintext.oauthbearer.sasl"
+    settings = (
+        "num.partitions=1",
+        "puts.per.second=1000",
+        "sasl.enabled.mechanisms=OAUTHBEARER",
+        f"{oauth}.jaas.config={BEARER_MODULE} required {trust};",
+        f"{oauth}.oauthbearer.jwks.endpoint.url={jwks.url}",
+        f"{oauth}.oauthbearer.jwks.endpoint.refresh.ms={REFRESH_MS}",
+        f"{oauth}.oauthbearer.expected.audience=kafka",
+        f"{oauth}.oauthbearer.expected.issuer={ISSUER}",
+        f"{oauth}.oauthbearer.clock.skew.seconds=0",
+        f"listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,{TRIALS}:SASL_PLAINTEXT",
+        f"listener.name.{TRIALS.lower()}.oauthbearer.sasl.server.callback.handler.class={UNSECURED}",
+    )
+    folder = tmp_path_factory.mktemp("oauth")
+    made = SaslCluster(folder, etcd, minio, *settings, agents=1)
+    (agent,) = made.agents
+    agent.child.argv = [
+        f"{word},{TRIALS}://{trials}" if word.startswith("listeners=") else word
+        for word in agent.child.argv
+    ]
+    with made as agents:
+        yield agents
+        assert agents.stop() == [0]
+
+
+# Each writes a record and reads it back.
+
+
+def librdkafka_config(bootstrap: str, token: Callable[[], str], **more: Any) -> dict[str, Any]:
+    def told(_config: str) -> tuple[str, float]:
+        made = token()
+        part = made.split(".")[1]
+        said = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        return made, float(said["exp"])
+
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": told,
+    } | more
+
+
+def by_librdkafka(bootstrap: str, topic: str, token: Callable[[], str]) -> list[bytes]:
+    producer = Producer(librdkafka_config(bootstrap, token))
+    producer.produce(topic, value=b"a")
+    assert producer.flush(30) == 0
+    config = librdkafka_config(bootstrap, token)
+    consumer = Consumer({**config, "group.id": "none", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    try:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        return [message.value()]
+    finally:
+        consumer.close()
+
+
+def by_kafka_python(bootstrap: str, topic: str, token: Callable[[], str]) -> list[bytes]:
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return token()
+
+    config = {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Provider(),
+    }
+    producer = KafkaProducer(**config, max_block_ms=20_000)
+    try:
+        producer.send(topic, value=b"a").get(timeout=30)
+    finally:
+        producer.close(timeout=5)
+    consumer = KafkaConsumer(**config, enable_auto_commit=False)
+    try:
+        partition = PythonPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        polled = consumer.poll(timeout_ms=30_000, max_records=1)
+        return [message.value for batch in polled.values() for message in batch]
+    finally:
+        consumer.close()
+
+
+def by_aiokafka(bootstrap: str, topic: str, token: Callable[[], str]) -> list[bytes]:
+    class Provider(AsyncTokenProvider):
+        async def token(self) -> str:
+            return token()
+
+    async def attempt() -> list[bytes]:
+        config = {
+            "bootstrap_servers": bootstrap,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": Provider(),
+        }
+        producer = AIOKafkaProducer(**config)
+        try:
+            await producer.start()
+            await producer.send_and_wait(topic, b"a")
+        finally:
+            await producer.stop()
+        consumer = AIOKafkaConsumer(
+            topic, **config, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        try:
+            await consumer.start()
+            message = await asyncio.wait_for(consumer.getone(), 30)
+            return [message.value]
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(attempt())
+
+
+BY_CLIENT = {
+    "librdkafka": by_librdkafka,
+    "kafka-python": by_kafka_python,
+    "aiokafka": by_aiokafka,
+}
+
+
+@pytest.mark.parametrize("client", BY_CLIENT)
+def test_a_client_logs_in_writes_and_reads(client: str, cluster: SaslCluster) -> None:
+    made = BY_CLIENT[client](cluster.bootstrap, client, lambda: FIRST.token(claims()))
+    assert made == [b"a"]
+
+
+def test_the_java_client_logs_in_or_is_told_why_not(cluster: SaslCluster, tmp_path: Path) -> None:
+    """Its tokens are in files, as a side-car of Kubernetes keeps them."""
+    words = []
+    tokens = {
+        "alice": FIRST.token(claims()),
+        "mallory": FIRST.token(claims(aud="another")),
+    }
+    for user, token in tokens.items():
+        file = tmp_path / f"{user}.jwt"
+        file.write_text(token)
+        words += ["OAUTHBEARER", user, f"file://{file}"]
+    assert java(cluster, "java", *words) == [
+        "OAUTHBEARER alice ok",
+        'OAUTHBEARER mallory SaslAuthenticationException: {"status":"invalid_token"}',
+    ]
+
+
+def refusal(bootstrap: str, token: str) -> tuple[int, str] | None:
+    """What librdkafka is told; None: nothing is wrong."""
+    errors: list[KafkaError] = []
+    producer = Producer(librdkafka_config(bootstrap, lambda: token, error_cb=errors.append))
+    producer.produce("nothing", value=b"")
+    for _ in range(100):
+        if producer.poll(0.1) or errors or not len(producer):
+            break
+    producer.purge()
+    told = [(error.code(), error.str()) for error in errors]
+    return told[0] if told else None
+
+
+BAD: dict[str, Callable[[], str]] = {
+    "signed by a stranger": lambda: _as(FIRST.key_id, RsaIssuer("stranger")).token(claims()),
+    "for another audience": lambda: FIRST.token(claims(aud="another")),
+    "of another issuer": lambda: FIRST.token(claims(iss="https://other")),
+    "without a signature": lambda: unsigned(claims()),
+    "not yet": lambda: FIRST.token(claims(nbf=int(time.time()) + 300)),
+}
+
+
+def _as(key_id: str, issuer: RsaIssuer) -> RsaIssuer:
+    issuer.key_id = key_id
+    return issuer
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_token_is_refused_and_librdkafka_is_told(kind: str, cluster: SaslCluster) -> None:
+    told = refusal(cluster.bootstrap, BAD[kind]())
+    assert told is not None
+    assert told[0] == KafkaError._AUTHENTICATION
+    assert "invalid_token" in told[1]
+
+
+@contextlib.contextmanager
+def writer(bootstrap: str, topic: str, token: Callable[[], str]) -> Iterator[list[Any]]:
+    """Writes all the time; gives what went wrong."""
+    failures: list[Any] = []
+    done = threading.Event()
+    producer = Producer(librdkafka_config(bootstrap, token, error_cb=failures.append))
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(error)
+
+    def run() -> None:
+        while not done.is_set():
+            producer.produce(topic, value=b"a", on_delivery=delivered)
+            producer.poll(0.01)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        done.set()
+        thread.join(30)
+        if producer.flush(30):
+            failures.append("not all was written")
+
+
+def accepts(bootstrap: str, issuer: RsaIssuer) -> bool:
+    return refusal(bootstrap, issuer.token(claims())) is None
+
+
+def test_an_issuer_changes_its_keys_under_load(cluster: SaslCluster, jwks: JwksServer) -> None:
+    """Old and new side by side, then the old one is gone; nobody who is logged in notices."""
+    bootstrap = cluster.bootstrap
+    with writer(bootstrap, "rotation", lambda: FIRST.token(claims())) as failures:
+        assert not accepts(bootstrap, SECOND)
+        jwks.keys = key_set(FIRST, SECOND)
+        until(lambda: accepts(bootstrap, SECOND), bool)
+        assert accepts(bootstrap, FIRST)
+        jwks.keys = key_set(SECOND)
+        until(lambda: accepts(bootstrap, FIRST), lambda taken: not taken)
+        assert accepts(bootstrap, SECOND)
+        jwks.keys = key_set(FIRST)
+        until(lambda: accepts(bootstrap, FIRST), bool)
+    assert failures == []
+
+
+class Ends(NamedTuple):
+    expired: float
+    refused: float
+
+
+def ended(cluster: SaslCluster) -> Ends:
+    """Connections that were closed since a token had ended, and logins that were refused."""
+    return Ends(
+        counted(cluster, "connections_closed", 'reason="expired"'),
+        counted(cluster, "authentications", 'outcome="refused"'),
+    )
+
+
+def counted(cluster: SaslCluster, *words: str) -> float:
+    (agent,) = cluster.agents
+    lines = get_text(agent.http_port, "/metrics").splitlines()
+    found = [line for line in lines if all(word in line for word in words)]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found if not line.startswith("#"))
+
+
+def test_clients_renew_their_sessions_before_their_tokens_end(cluster: SaslCluster) -> None:
+    """Short-lived tokens, always new ones: nothing is lost and nobody is cut off (KIP-368)."""
+
+    def logins() -> float:
+        return counted(cluster, "authentications", 'outcome="accepted"')
+
+    before, logged_in = ended(cluster), logins()
+    with writer(cluster.bootstrap, "renewed", lambda: FIRST.token(claims(seconds=3))) as failures:
+        until(logins, lambda count: count >= logged_in + 4, seconds=15)
+    assert failures == []
+    assert ended(cluster) == before
+
+
+def test_a_connection_ends_with_the_token_of_a_client_that_shows_no_other(
+    cluster: SaslCluster,
+) -> None:
+    token, before = FIRST.token(claims(seconds=2)), ended(cluster)
+    with writer(cluster.bootstrap, "expired", lambda: token) as failures:
+        until(lambda: [*failures], bool)
+        until(lambda: ended(cluster), lambda now: now != before)
+
+
+def test_no_token_is_in_what_an_agent_tells(cluster: SaslCluster) -> None:
+    (agent,) = cluster.agents
+    token = FIRST.token(claims(aud="another"))
+    assert refusal(cluster.bootstrap, token) is not None
+    output = agent.child.log.read_text(errors="replace")
+    assert "audience" in output
+    for part in token.split("."):
+        assert part not in output
+    assert "alice" not in output
+
+
+def test_tokens_without_a_signature_are_taken_on_a_listener_that_asks_for_them(
+    cluster: SaslCluster, trials: str
+) -> None:
+    made = by_librdkafka(trials, "unsigned", lambda: unsigned(claims()))
+    assert made == [b"a"]
+    assert java(cluster, "unsigned-java", "OAUTHBEARER", "alice", "", bootstrap=trials) == [
+        "OAUTHBEARER alice ok"
+    ]
+    told = refusal(trials, FIRST.token(claims()))
+    assert told is not None
+    assert "invalid_token" in told[1]
