@@ -137,7 +137,7 @@ class _Connection:
         except asyncio.IncompleteReadError as error:
             raise PassingError(
                 f"{self.address} closed the connection instead of answering"
-                " (is it a Kafka listener? If it speaks TLS or one has to log in: --command-config)"
+                " (is it a Kafka listener without TLS? If not, or to log in: --command-config)"
             ) from error
         except LoginError as error:
             raise ClientError(f"{self.address}: {error}") from error

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.integration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "secure.md").read_text()
 STALL_S_MAX = 2.0
+STALL_SHARE = 0.5
+"""Of the longest restart of an agent, which takes four seconds at most where nothing else runs."""
 TOPIC, GROUP, PARTITIONS = "orders", "readers", 4
 PER_SECOND = 200
 PATIENCE_S = 60.0
@@ -55,6 +57,8 @@ class Site:
             for env in [{"FRAZIL_STORE_SECRET_KEY": minio.secret_key}]
         ]
         self.tls_ports = [free_port() for _ in self.agents]
+        self.restart_s = 0.0
+        """The longest that an agent took to end and to be ready again."""
         own = {
             "store": f"s3://{minio.new_bucket()}/frazil",
             "store.endpoint": minio.endpoint,
@@ -117,8 +121,10 @@ class Site:
     def restart(self) -> None:
         """One after the other, as step 2 says."""
         for agent in self.agents:
+            begun = time.monotonic()
             assert agent.stop() == 0
             agent.start()
+            self.restart_s = max(self.restart_s, time.monotonic() - begun)
 
     def moved(self) -> dict[str, object]:
         """Settings of a client by step 4."""
@@ -270,11 +276,13 @@ def test_a_cluster_goes_from_plaintext_to_sasl_ssl_with_acls_under_load(site: Si
     assert after.stop() == set()
 
     waited_s = [*before.waited_s.items(), *after.waited_s.items()]
-    print(f"longest waits: {waited_s}")
+    print(f"longest waits: {waited_s}, longest restart: {site.restart_s}")
     assert not any(answers(agent.port) for agent in site.agents)
     in_log = all_of(site.moved())
     written = before.acknowledged + after.acknowledged
     assert {value for value, count in in_log.items() if count > 1} == set()
     assert set(written) - set(in_log) == set()
     assert Counter(before.read + after.read).most_common(1)[0][1] == 1
-    assert max(seconds for _, seconds in waited_s) < STALL_S_MAX, waited_s
+    # On a busy machine everything takes longer, and clients' waits no more than restarts.
+    bound_s = max(STALL_S_MAX, STALL_SHARE * site.restart_s)
+    assert max(seconds for _, seconds in waited_s) < bound_s, (waited_s, site.restart_s)
