@@ -27,8 +27,13 @@ PATIENCE_S = 180.0
 """A process that tells nothing for so long hangs, in something that no signal reaches."""
 CURRENT_BYTES = 1 << 22
 LEAK_INPUTS = {
-    **{"agent": 6, "logins": 6, "tls": 6},
-    **{"machine": 40, "http": 0, "schemas": 200, "batches": 200},
+    "agent": 6,
+    "logins": 6,
+    "tls": 6,
+    "machine": 40,
+    "http": 0,
+    "schemas": 200,
+    "batches": 200,
 }
 """Of a round; 500 where nothing is said. What is told to an agent by HTTP is told to its log, which lives on."""
 
