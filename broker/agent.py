@@ -29,7 +29,7 @@ from broker.edge.limits import ServerLimits, limits_of, told_of_connections
 from broker.edge.server import KafkaServer
 from broker.edge.tls_listener import TlsListener, tls_listeners
 from broker.handlers import SERVED
-from broker.http_doors import DoorError, HttpDoors, cannot_listen
+from broker.http_listeners import HttpListenerError, HttpListeners, cannot_listen
 from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -308,7 +308,7 @@ class Agent:
                 "http": await http.open_admin(self._view),
                 "registry": await http.open_registry(view),
             }
-        except DoorError as error:
+        except HttpListenerError as error:
             raise AgentError(str(error)) from error
         self._bound |= {name: bound for name, bound in opened.items() if bound is not None}
 
@@ -532,11 +532,11 @@ class Agent:
         logger.info("left")
 
 
-def _doors(settings: Settings, parts: Parts, host_name: str) -> HttpDoors:
+def _doors(settings: Settings, parts: Parts, host_name: str) -> HttpListeners:
     """The HTTP listeners. Raises AgentError."""
     try:
-        return HttpDoors(settings, parts, host_name=host_name)
-    except DoorError as error:
+        return HttpListeners(settings, parts, host_name=host_name)
+    except HttpListenerError as error:
         raise AgentError(str(error)) from error
 
 

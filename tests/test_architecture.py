@@ -145,7 +145,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "sasl",
             "transactions",
         },
-        "http_doors": {
+        "http_listeners": {
             "admin",
             "composition",
             "edge",
@@ -160,7 +160,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "composition",
             "edge",
             "handlers",
-            "http_doors",
+            "http_listeners",
             "jobs",
             "node",
             "registry",
@@ -317,7 +317,7 @@ SHELLS = {
         "http.tokens",
         "http.turns",
         "http.listener",
-        "http_doors",
+        "http_listeners",
         "jobs.__main__",
         "jobs.worker_process",
         "jobs.host",

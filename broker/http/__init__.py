@@ -7,6 +7,6 @@
     logins       who asks: by tokens (files, read again), passwords (users of PLAIN and SCRAM), certificates
     turns        one request computes at a time; one answer for all who ask at once
 
-Called by `broker.http_doors`, which opens the sockets. What the endpoints do, and who may ask for it, is
+Called by `broker.http_listeners`, which opens the sockets. What the endpoints do, and who may ask for it, is
 theirs (`broker/admin`, `broker/registry`); they are handed requests that are let in, with their bodies read.
 """

@@ -44,15 +44,15 @@ from broker.sasl.scram import BY_NAME
 logger = logging.getLogger(__name__)
 
 
-class DoorError(Exception):
+class HttpListenerError(Exception):
     """A listener cannot be opened; the sentence says why and what to do."""
 
 
-class HttpDoors:
+class HttpListeners:
     """Those of one agent. `aclose` is called once, whatever was opened."""
 
     def __init__(self, settings: Settings, parts: Parts, *, host_name: str) -> None:
-        """Reads tokens. Raises DoorError. `host_name`: this machine's."""
+        """Reads tokens. Raises HttpListenerError. `host_name`: this machine's."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
@@ -63,14 +63,14 @@ class HttpDoors:
             self._tokens = {"http": _admin_tokens(settings), "registry": _registry_tokens(settings)}
             self._rules = {name: _rules(settings, name) for name in HTTP_LISTENERS}
         except SettingsError as error:
-            raise DoorError(str(error)) from error
+            raise HttpListenerError(str(error)) from error
         self.listeners: list[HttpListener] = []
         self._tls: dict[str, TlsListener] = {}
         self._passwords: list[Passwords] = []
         self._shaker: Shaker | None = None
 
     async def open_admin(self, view: AdminView) -> tuple[str, int] | None:
-        """The admin endpoints; where they are. Raises DoorError."""
+        """The admin endpoints; where they are. Raises HttpListenerError."""
         address = self._settings.http
         if address is None:
             return None
@@ -79,7 +79,7 @@ class HttpDoors:
         return await self._open(make_admin_app(view), address, "http")
 
     async def open_registry(self, view: RegistryView) -> tuple[str, int] | None:
-        """The schema registry; of several listeners the first is told of. Raises DoorError."""
+        """The schema registry; of several listeners the first is told of. Raises HttpListenerError."""
         found = None
         for address in self._settings.registry_listen:
             bound = await self._open(rest.make_app(view), address, "registry")
@@ -87,14 +87,14 @@ class HttpDoors:
         return found
 
     def prepare(self, node: Node) -> None:
-        """Read certificates. Raises DoorError."""
+        """Read certificates. Raises HttpListenerError."""
         for name in HTTP_LISTENERS:
             secured = http_listener_of(self._settings, name).secured
             if secured is not None:
                 try:
                     self._tls[name] = TlsListener(secured, node.stats)
                 except TlsError as error:
-                    raise DoorError(f"listener {name}: {error}") from error
+                    raise HttpListenerError(f"listener {name}: {error}") from error
         if self._tls:
             self._shaker = Shaker(
                 node.stats,
@@ -151,7 +151,7 @@ class HttpDoors:
             return host, await listener.open(host, address.port, secure)
         except OSError as error:
             said = cannot_listen(host, address.port, error, setting=HTTP_LISTENERS[name])
-            raise DoorError(said) from error
+            raise HttpListenerError(said) from error
 
     def _secure(self, name: str) -> Secure:
         tls, shaker = self._tls[name], self._shaker
