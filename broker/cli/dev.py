@@ -8,7 +8,7 @@ what lies in the folder of secrets (`broker.trial.secure_dev`).
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -147,14 +147,16 @@ def greeting(
     data: Path,
     command: str = "frazil",
     secure: bool = False,
+    https: Container[str] = (),
 ) -> str:
     """What is printed when the agent takes clients in: where it is and how to use it.
 
     `command` is how this program is called from where the user is. `secure`: clients need the files
-    that lie below `data`; nothing of what is in them is printed.
+    that lie below `data`; nothing of what is in them is printed. `https`: which of the HTTP listeners
+    speak TLS.
     """
-    others = ("http", "registry")
-    _, port = next(value for name, value in listening.items() if name not in others)
+    scheme = {name: "https" if name in https else "http" for name in ("http", "registry")}
+    _, port = next(value for name, value in listening.items() if name not in scheme)
     server = f"localhost:{port}"
     lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
     if secure:
@@ -166,10 +168,11 @@ def greeting(
         ]
     admin = None
     if "http" in listening:
-        admin = f"http://127.0.0.1:{listening['http'][1]}"
+        admin = f"{scheme['http']}://127.0.0.1:{listening['http'][1]}"
         lines.append(f"  health, metrics  {admin}/health/ready  {admin}/metrics")
     if "registry" in listening:
-        lines.append(f"  schema registry  http://127.0.0.1:{listening['registry'][1]}")
+        registry = f"{scheme['registry']}://127.0.0.1:{listening['registry'][1]}"
+        lines.append(f"  schema registry  {registry}")
     else:
         lines.append("  schema registry  not there (its port is taken; schema.registry.listeners)")
     lines += [f"  data             {data}", ""]

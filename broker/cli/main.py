@@ -256,7 +256,11 @@ def _dev(options: argparse.Namespace) -> int:
     return _run(
         loaded,
         greet=lambda at: dev.greeting(
-            at, data=options.data, command=command, secure=options.secure
+            at,
+            data=options.data,
+            command=command,
+            secure=options.secure,
+            https=loaded.settings.https_listeners(),
         ),
         prepare=None if secure is None else partial(dev.make_users, secure),
     )

@@ -317,6 +317,11 @@ class Settings:
             return self.registry_listen
         return () if self.http is None else (self.http,)
 
+    def https_listeners(self) -> frozenset[str]:
+        """Names of the HTTP listeners that speak TLS."""
+        names = ("http", "registry")
+        return frozenset(name for name in names if any(a.secure for a in self.http_addresses(name)))
+
 
 TABLE: dict[str, Setting] = {
     item.name: item.metadata["row"] for item in fields(Settings) if item.metadata

@@ -48,3 +48,11 @@ def test_the_greeting_of_an_open_agent_asks_for_no_files(tmp_path: Path) -> None
     told = dev.greeting(listening, data=tmp_path)
     assert "group describe readers --bootstrap localhost:9095" in told
     assert "secure" not in told
+
+
+def test_the_greeting_names_listeners_that_speak_tls_as_such(tmp_path: Path) -> None:
+    listening = dict.fromkeys(("PLAINTEXT", "http", "registry"), ("127.0.0.1", 1))
+    told = dev.greeting(listening, data=tmp_path, https={"http"})
+    assert "https://127.0.0.1:1/health/ready" in told
+    assert "schema registry  http://127.0.0.1:1" in told
+    assert "--agent https://127.0.0.1:1" in told
