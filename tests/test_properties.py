@@ -25,6 +25,8 @@ MAY_BE = re.compile(r"random|default_rng|uuid|secrets|example\(\)|derandomize|da
 MAY_BE_FRESH = {
     # Benchmarks, which `make test` does not run: their bytes must not compress.
     ("tests/bench/bench_fresh.py", "os.urandom"),
+    ("tests/bench/bench_rights.py", "random.randbytes"),
+    ("tests/bench/bench_rights.py", "random.uniform"),
     ("tests/bench/bench_start.py", "random.Random()"),
     ("tests/bench/load.py", "os.urandom"),
     # The seeds of those that look for more.
@@ -32,7 +34,10 @@ MAY_BE_FRESH = {
     ("tests/fuzz/__main__.py", "random.SystemRandom"),
     ("tests/iceberg_export/kills.py", "random.randrange"),
     ("tests/sim/__main__.py", "random.SystemRandom"),
-    # Names, of which only their being new matters.
+    # Names, nonces and secrets, of which only their being new matters.
+    ("tests/clients/test_secrets.py", "secrets.token_hex"),
+    ("tests/parts/secured.py", "os.urandom"),
+    ("tests/parts/secured.py", "secrets.token_hex"),
     ("tests/iceberg_export/kit/strangers.py", "uuid.uuid4"),
     ("tests/parts/left.py", "uuid.uuid4"),
     # Here it is decided.
