@@ -1,7 +1,7 @@
 """Credentials of the store that change while it is open: keys in a file, and a pod's identity."""
 
-import contextlib
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
