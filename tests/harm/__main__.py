@@ -36,8 +36,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(ATTACKS):
         parser.error(f"no attack is called {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
-    # Whoever waits is cancelled then, and ends what it owns; so is done already when interrupted.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # Whoever waits is cancelled then, and ends what it owns. Shells have commands in the background
+    # ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     print(HEAD, flush=True)
     for name in arguments.names or ATTACKS:
