@@ -73,8 +73,7 @@ check: $(VENV)/.test
 	  failed=$$?; wait $$looked && exit $$failed
 
 # Parts are made beside the tests that need none. Types are checked and the simulator runs by what the
-# others leave: these two wait for nothing, and the others wait a lot. Tests that run alone are about
-# how soon an agent answers; what is as nice as can be does not keep it waiting.
+# others leave: these two wait for nothing, and the others wait a lot.
 test: style
 	@told=$$(mktemp -d); $(BIN)/python -m tests.parts & made=$$!; \
 	  nice -n 19 $(BIN)/mypy >$$told/types 2>&1 & typed=$$!; trap "kill $$made $$typed" INT TERM; \
@@ -82,10 +81,10 @@ test: style
 	  nice -n 19 $(BIN)/python -m pytest -m sim -o faulthandler_timeout=0 tests/sim \
 	  >$$told/simulator 2>&1 & simulated=$$!; trap "kill $$made $$typed $$simulated" INT TERM; \
 	  wait $$made && $(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
-	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder && \
-	  $(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm; failed=$$?; \
+	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
 	  wait $$typed || failed=1; wait $$simulated || failed=1; \
 	  cat $$told/*; rm -r $$told; exit $$failed
+	@$(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm
 
 demo: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg
