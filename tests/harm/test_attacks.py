@@ -23,7 +23,7 @@ async def test_a_canary_is_served_and_loses_nothing_beside(name: str, tmp_path: 
     declared = ATTACKS[name]
     verdict = await verdict_of(declared, tmp_path)
     assert verdict.alive, verdict.log[-4000:]
-    assert not verdict.account.lost
+    assert not verdict.account.lost, verdict.account.lost
     assert verdict.account.ack_p99 < P99_MS_MAX, verdict.account
     assert verdict.account.read_p99 < P99_MS_MAX, verdict.account
     assert verdict.memory_most - verdict.memory_before < declared.memory_max

@@ -118,7 +118,7 @@ async def beside_a_canary(
     assert verdict.alive, verdict.log[-4000:]
     assert "Traceback" not in verdict.log, verdict.log[-4000:]
     account = verdict.account
-    assert not account.lost
+    assert not account.lost, account.lost
     assert max(account.ack_p99, account.read_p99) < P99_MS_MAX, account
     memory = verdict.memory_most - verdict.memory_before
     told = Told(steps, refused, account, memory)
