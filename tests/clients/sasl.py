@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
 from tests.parts import install
-from tests.parts.servers import Frazil, FrazilCluster, MinioServer
+from tests.parts.servers import FrazilCluster
 
 PLAIN_USERS = {"plain-alice": "plain secret", "plain-bob": "hidden word"}
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
@@ -31,18 +31,7 @@ SETTINGS = (
 class SaslCluster(FrazilCluster):
     """Agents all of whose clients have to log in."""
 
-    @staticmethod
-    def _agent(
-        folder: Path, name: str, common: dict[str, str], more: tuple[str, ...], minio: MinioServer
-    ) -> Frazil:
-        agent = FrazilCluster._agent(folder, name, common, more, minio)
-        agent.child.argv = [
-            word.replace("listen=", "listeners=SASL_PLAINTEXT://", 1)
-            if word.startswith("listen=")
-            else word
-            for word in agent.child.argv
-        ]
-        return agent
+    PROTOCOL = "SASL_PLAINTEXT"
 
 
 def client_properties(
@@ -154,22 +143,14 @@ def by_kafka_python(
         consumer.close()
 
 
-def by_aiokafka(
-    bootstrap: str, topic: str, mechanism: str, user: str, password: str
-) -> list[bytes]:
-    config = {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": user,
-        "sasl_plain_password": password,
-    }
+def round_trip_by_aiokafka(config: dict[str, Any], topic: str, value: bytes) -> list[bytes]:
+    """Write a record and read the first one of the topic."""
 
     async def attempt() -> list[bytes]:
         producer = AIOKafkaProducer(**config)
         try:
             await producer.start()
-            await producer.send_and_wait(topic, user.encode())
+            await producer.send_and_wait(topic, value)
         finally:
             await producer.stop()
         consumer = AIOKafkaConsumer(
@@ -183,3 +164,16 @@ def by_aiokafka(
             await consumer.stop()
 
     return asyncio.run(attempt())
+
+
+def by_aiokafka(
+    bootstrap: str, topic: str, mechanism: str, user: str, password: str
+) -> list[bytes]:
+    config = {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
+    return round_trip_by_aiokafka(config, topic, user.encode())

@@ -1,6 +1,5 @@
 """Real clients log in by OAUTHBEARER: tokens by an issuer over HTTPS, refusals, keys and tokens that change."""
 
-import asyncio
 import contextlib
 import http.server
 import json
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AsyncTokenProvider
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
@@ -21,7 +19,7 @@ from kafka import TopicPartition as PythonPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.clients.bounded import until
-from tests.clients.sasl import SaslCluster, java
+from tests.clients.sasl import SaslCluster, java, round_trip_by_aiokafka
 from tests.kit.certificates import Authority
 from tests.kit.tokens import EcIssuer, RsaIssuer, key_set, unsigned
 from tests.parts.process import free_port
@@ -197,30 +195,13 @@ def by_aiokafka(bootstrap: str, topic: str, token: Callable[[], str]) -> list[by
         async def token(self) -> str:
             return token()
 
-    async def attempt() -> list[bytes]:
-        config = {
-            "bootstrap_servers": bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauth_token_provider": Provider(),
-        }
-        producer = AIOKafkaProducer(**config)
-        try:
-            await producer.start()
-            await producer.send_and_wait(topic, b"a")
-        finally:
-            await producer.stop()
-        consumer = AIOKafkaConsumer(
-            topic, **config, auto_offset_reset="earliest", enable_auto_commit=False
-        )
-        try:
-            await consumer.start()
-            message = await asyncio.wait_for(consumer.getone(), 30)
-            return [message.value]
-        finally:
-            await consumer.stop()
-
-    return asyncio.run(attempt())
+    config = {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Provider(),
+    }
+    return round_trip_by_aiokafka(config, topic, b"a")
 
 
 BY_CLIENT = {

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from broker.sasl.client import Login, exchange_of
 from tests.kit.certificates import Authority
-from tests.parts.servers import Frazil, FrazilCluster, MinioServer
+from tests.parts.servers import FrazilCluster
 from tests.parts.topics import patiently, told
 
 SCRAM_512: Final = "SCRAM-SHA-512"
@@ -218,23 +218,12 @@ def give(admin: AdminClient, rights: Sequence[AclBinding]) -> None:
 class SecuredCluster(FrazilCluster):
     """Agents all of whose clients log in over TLS, and may do what ACLs allow."""
 
+    PROTOCOL = "SASL_SSL"
+
     def __init__(self, folder: Path, *parts: Any, **more: Any) -> None:
         self.security = Security(folder / "security")
         etcd, minio, *settings = parts
         super().__init__(folder, etcd, minio, *self.security.frazil, *GUARDED, *settings, **more)
-
-    @staticmethod
-    def _agent(
-        folder: Path, name: str, common: dict[str, str], more: tuple[str, ...], minio: MinioServer
-    ) -> Frazil:
-        agent = FrazilCluster._agent(folder, name, common, more, minio)
-        agent.child.argv = [
-            word.replace("listen=", "listeners=SASL_SSL://", 1)
-            if word.startswith("listen=")
-            else word
-            for word in agent.child.argv
-        ]
-        return agent
 
     def client(self, who: Identity | None = None) -> dict[str, Any]:
         """What a client of librdkafka is told; of the administrator by default."""

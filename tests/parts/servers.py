@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import psycopg
 
@@ -461,6 +461,9 @@ class FrazilDev(Frazil):
 class FrazilCluster:
     """Several `frazil serve` over one etcd and one S3 server, as in production."""
 
+    PROTOCOL: ClassVar[str | None] = None
+    """Of the listener, where it is not plain `listen`."""
+
     def __init__(
         self,
         folder: Path,
@@ -488,14 +491,23 @@ class FrazilCluster:
         for agent, zone in zip(self.agents, zones, strict=False):
             agent.child.argv += ["--set", f"zone={zone}"]
 
-    @staticmethod
+    @classmethod
     def _agent(
-        folder: Path, name: str, common: dict[str, str], more: tuple[str, ...], minio: MinioServer
+        cls,
+        folder: Path,
+        name: str,
+        common: dict[str, str],
+        more: tuple[str, ...],
+        minio: MinioServer,
     ) -> Frazil:
         agent = Frazil(folder, "serve", env={"FRAZIL_STORE_SECRET_KEY": minio.secret_key})
+        address = f"127.0.0.1:{agent.port}"
+        listener = (
+            {"listeners": f"{cls.PROTOCOL}://{address}"} if cls.PROTOCOL else {"listen": address}
+        )
         own = {
             **common,
-            "listen": f"127.0.0.1:{agent.port}",
+            **listener,
             "http": f"127.0.0.1:{agent.http_port}",
             "node.name": name,
         }
