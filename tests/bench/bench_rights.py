@@ -51,6 +51,8 @@ ACLS = 1_000
 QUIET = ("--set", "jobs.enabled=false", "--set", "puts.per.second=1000")
 WARM_BYTES = 400_000_000
 FETCH_BYTES = 200_000_000
+FETCHES = 8
+"""In a slice: one takes a tenth of a second of CPU, too little to be told from what else goes on."""
 PRODUCE_BYTES_MAX = 600_000_000
 CONNECTED_AT_ONCE = 50
 """While nothing is measured."""
@@ -126,10 +128,10 @@ def _two_agents(folder: Path) -> Iterator[tuple[FrazilDev, FrazilDev]]:
 Slice = Callable[[FrazilDev], load.Measured]
 
 
-def _cpu_per_gb(agent: FrazilDev, run: Slice) -> float:
+def _cpu_per_gb(agent: FrazilDev, run: Slice, times: int) -> float:
     before = cpu_seconds(agent.child.pid)
-    measured = run(agent)
-    return (cpu_seconds(agent.child.pid) - before) / (measured.bytes / 1e9)
+    taken = sum(run(agent).bytes for _ in range(times))
+    return (cpu_seconds(agent.child.pid) - before) / (taken / 1e9)
 
 
 def measure_cpu(folder: Path, *, pairs: int, seconds: float) -> list[str]:
@@ -153,8 +155,8 @@ def measure_cpu(folder: Path, *, pairs: int, seconds: float) -> list[str]:
             found: dict[str, list[tuple[float, float]]] = {"produce": [], "fetch": []}
             for number in range(pairs):
                 turns = agents if number % 2 == 0 else agents[::-1]
-                for name, run in (("produce", produce), ("fetch", fetch)):
-                    took = {agent: _cpu_per_gb(agent, run) for agent in turns}
+                for name, run, times in (("produce", produce, 1), ("fetch", fetch, FETCHES)):
+                    took = {agent: _cpu_per_gb(agent, run, times) for agent in turns}
                     found[name].append((took[agents[0]], took[agents[1]]))
             for name, both in found.items():
                 ratios = [guarded / open_ for guarded, open_ in both]
