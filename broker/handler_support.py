@@ -23,7 +23,7 @@ from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic, SetSubj
 from coordinator.commands.token_commands import TokenCommand
 from coordinator.log.metadata_log import LogError
 from coordinator.proposer import COMMAND_BYTES_MAX
-from coordinator.tables.delegation_tokens import DelegationToken
+from coordinator.tables.administration.delegation_tokens import DelegationToken
 from coordinator.tables.partition import Partition
 from coordinator.tables.schemas import GLOBAL
 from coordinator.tables.topics import TOPIC_PARTITIONS_MAX

@@ -1,7 +1,7 @@
 """Kafka's numbers of rights: resources, patterns, operations, permissions (KIP-11, KIP-290). Pure.
 
 Of an ACL that is kept, each has one of the real values; ANY, and MATCH of patterns, are for filters
-alone. Left out: what an ACL decides (`broker.rights`), where ACLs are kept (`coordinator.tables.acls`).
+alone. Left out: what an ACL decides (`broker.rights`), where ACLs are kept (`coordinator.tables.administration.acls`).
 """
 
 from enum import IntEnum

@@ -27,7 +27,7 @@ from coordinator.commands.credential_commands import (
     ScramMechanism,
 )
 from coordinator.commands.rights_commands import RIGHTS_LEVEL
-from coordinator.tables.credentials import unacceptable
+from coordinator.tables.administration.credentials import unacceptable
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (

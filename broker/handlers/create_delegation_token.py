@@ -17,7 +17,7 @@ from broker.handler_support import change_token, delegation_of, refuse_token_req
 from broker.node import Node
 from broker.sasl.delegation import ID_BITS, USER, parts_of, principal_of, token_id_of
 from coordinator.commands.token_commands import RENEWERS_MAX, CreateDelegationToken
-from coordinator.tables.delegation_tokens import misfit
+from coordinator.tables.administration.delegation_tokens import misfit
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import CreateDelegationTokenRequest, CreateDelegationTokenResponse

@@ -14,7 +14,7 @@ from broker.calls.call import Call
 from broker.handler_support import delegation_of, refuse_token_requests
 from broker.node import Node
 from broker.sasl.delegation import Delegation, parts_of, principal_of
-from coordinator.tables.delegation_tokens import DelegationToken
+from coordinator.tables.administration.delegation_tokens import DelegationToken
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (

@@ -19,7 +19,7 @@ from typing import Final
 from broker.sasl.plain import PlainUsers
 from broker.sasl.scram import made_up, proves
 from coordinator.commands.credential_commands import ScramMechanism
-from coordinator.tables.credentials import Credentials, ScramCredential
+from coordinator.tables.administration.credentials import Credentials, ScramCredential
 
 CHECKS_MAX: Final = 64
 CHECKS_PER_ADDRESS_MAX: Final = 8

@@ -18,7 +18,7 @@ from broker.calls.requester import Requester
 from broker.registry.errors import FORBIDDEN, RegistryError
 from broker.rights.audit import told
 from broker.rights.rights import Rights
-from coordinator.tables.acls import Acls
+from coordinator.tables.administration.acls import Acls
 from protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
 SUFFIXES: Final = ("-key", "-value")

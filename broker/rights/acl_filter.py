@@ -7,7 +7,7 @@ with a name means whatever applies to the resource of that name (KIP-290).
 from typing import Final, NamedTuple
 
 from coordinator.commands.rights_commands import AclBinding
-from coordinator.tables.acls import misfit
+from coordinator.tables.administration.acls import misfit
 from protocol.acls import (
     CLUSTER_NAME,
     WILDCARD,

@@ -18,7 +18,7 @@ from typing import Final
 
 from broker.calls.requester import Requester
 from coordinator.commands.rights_commands import AclBinding
-from coordinator.tables.acls import Acls
+from coordinator.tables.administration.acls import Acls
 from protocol.acls import (
     OPERATIONS,
     WILDCARD,

@@ -6,7 +6,7 @@ the HMAC, in base64, as the password. Salt and keys follow from both, so every a
 nothing has to be kept; a made-up id is answered like one that is there. Keys take ms to make and are
 remembered, since one token is used by many: all tasks of a job.
 
-Left out: the table of tokens (`coordinator.tables.delegation_tokens`).
+Left out: the table of tokens (`coordinator.tables.administration.delegation_tokens`).
 """
 
 import hmac
@@ -17,8 +17,8 @@ from typing import Final
 
 from broker.sasl.scram import NAMES, credential_of, salted_password
 from coordinator.commands.credential_commands import ITERATIONS_MIN, ScramMechanism
-from coordinator.tables.credentials import ScramCredential
-from coordinator.tables.delegation_tokens import DelegationToken, DelegationTokens
+from coordinator.tables.administration.credentials import ScramCredential
+from coordinator.tables.administration.delegation_tokens import DelegationToken, DelegationTokens
 
 USER: Final = "User"
 """The type of principals that own and renew tokens."""

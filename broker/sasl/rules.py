@@ -20,7 +20,7 @@ from broker.sasl.exchange import Exchange
 from broker.sasl.plain import PLAIN, PlainExchange, PlainUsers
 from broker.sasl.scram import BY_NAME, ScramExchange, TokenLogins
 from broker.sasl.tokens import NO_KEYS, KeyPlace, SigningKeys, TokenRules
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 
 FRAME_BYTES_MAX: Final = 524_288
 """Kafka's default of `sasl.server.max.receive.size`."""

@@ -30,13 +30,13 @@ from coordinator.commands.credential_commands import (
     ScramMechanism,
     UpsertScramCredential,
 )
-from coordinator.tables.credentials import (
+from coordinator.tables.administration.credentials import (
     NO_CREDENTIAL,
     SALT_BYTES,
     Credentials,
     ScramCredential,
 )
-from coordinator.tables.delegation_tokens import DelegationToken
+from coordinator.tables.administration.delegation_tokens import DelegationToken
 
 NAMES: Final = {
     ScramMechanism.SCRAM_SHA_256: "SCRAM-SHA-256",

@@ -5,7 +5,8 @@ position decides. So `Machine.apply` answers every command with an outcome, and 
 (`Rejected`) is a value that all replicas compute alike. Both unions are closed. What concerns
 groups is in `group_commands`, what concerns transactions in `transaction_commands`, what jobs do in
 `job_commands`, what concerns tables in `table_commands`, users in `credential_commands`, delegation
-tokens in `token_commands`, who may do what in `rights_commands`.
+tokens in `token_commands`, who may do what in `rights_commands`, quotas and configs in
+`config_commands`.
 
 Topics are named by id, never by name. The types of a command's fields are its layout in an entry
 (`layout`), with all their bounds.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 from coordinator.commands.chunk_spans import spans_of
+from coordinator.commands.config_commands import ConfigCommand
 from coordinator.commands.credential_commands import CredentialCommand
 from coordinator.commands.declaration import command, outcome
 from coordinator.commands.encoding import CONFIGS_MAX, U31
@@ -184,6 +186,7 @@ Command = (
     | CredentialCommand
     | TokenCommand
     | RightsCommand
+    | ConfigCommand
 )
 
 

@@ -5,6 +5,7 @@ The fields of a command are written one after the other, and the type of a field
     str, bytes, bool, TopicId      as `encoding` has them; a bool is a byte, 0 or 1
     Position, Incarnation          a number of 63 bits
     UInt31, Int64, ...             an int of these bounds; plain `int` has no layout
+    Float64                        eight bytes, little-endian; a finite number
     an IntEnum                     the number of a member
     X | None                       a byte, 0 or 1, and the value after a 1
     tuple[X, ...]                  how many, and the values; `at_most` bounds them
@@ -24,6 +25,8 @@ or IndexError or UnicodeDecodeError, which `codec.decode_entry` catches.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
+from math import isfinite
+from struct import pack, unpack
 from types import UnionType
 from typing import (
     Annotated,
@@ -124,6 +127,22 @@ UInt63 = Annotated[int, number(U63)]
 Int16 = Annotated[int, signed(16)]
 Int32 = Annotated[int, signed(32)]
 Int64 = Annotated[int, Layout(put_signed, read_signed)]
+
+
+def _put_float(out: bytearray, value: float) -> None:
+    if not isfinite(value):
+        raise CodecError(f"{value} is no number")
+    out += pack("<d", value)
+
+
+def _read_float(data: bytes, at: int) -> tuple[float, int]:
+    (value,) = unpack("<d", take_bytes(data, at, 8))
+    if not isfinite(value):
+        raise CodecError(f"{value} is no number")
+    return value, at + 8
+
+
+Float64 = Annotated[float, Layout(_put_float, _read_float)]
 
 
 def member_of(kind: type[EnumT]) -> Layout[EnumT]:

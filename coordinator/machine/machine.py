@@ -10,11 +10,12 @@ that is not live change nothing: their commands are all refused with STALE_BROKE
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
 `transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
-`credentials`, `delegation_tokens`.
+`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`.
 """
 
 from typing import assert_never
 
+from coordinator.commands.config_commands import AlterClientQuotas, ChangeConfigs, ConfigCommand
 from coordinator.commands.credential_commands import CredentialCommand
 from coordinator.commands.digest import DIGEST_ZERO, roll
 from coordinator.commands.entries import (
@@ -52,9 +53,11 @@ from coordinator.commands.token_commands import TokenCommand
 from coordinator.commands.transaction_commands import TransactionCommand
 from coordinator.machine.job_applier import BoundingCommand, JobApplier
 from coordinator.machine.transaction_applier import TransactionApplier
-from coordinator.tables.acls import Acls
-from coordinator.tables.credentials import Credentials
-from coordinator.tables.delegation_tokens import DelegationTokens
+from coordinator.tables.administration.acls import Acls
+from coordinator.tables.administration.client_quotas import ClientQuotas
+from coordinator.tables.administration.credentials import Credentials
+from coordinator.tables.administration.delegation_tokens import DelegationTokens
+from coordinator.tables.administration.dynamic_configs import DynamicConfigs
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -73,6 +76,7 @@ from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Positio
 from storage.formats.spans import ObjectId
 
 FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
+AdministrativeCommand = RightsCommand | CredentialCommand | TokenCommand | ConfigCommand
 
 
 class Machine:
@@ -107,6 +111,8 @@ class Machine:
         self.acls = Acls()
         self.credentials = Credentials()
         self.delegation_tokens = DelegationTokens()
+        self.client_quotas = ClientQuotas()
+        self.dynamic_configs = DynamicConfigs()
         self._job_applier = JobApplier(
             jobs=self.jobs,
             snapshots=self.snapshots,
@@ -191,8 +197,8 @@ class Machine:
             return self._transaction_applier.apply(command, writer=writer, moment=moment)
         if isinstance(command, BoundingCommand):
             return self._job_applier.apply(command, writer=writer, moment=moment)
-        if isinstance(command, RightsCommand | CredentialCommand | TokenCommand):
-            return self._change_rights(position, command)
+        if isinstance(command, AdministrativeCommand):
+            return self._administer(position, command)
         match command:
             case Tick():
                 return DONE
@@ -211,13 +217,15 @@ class Machine:
             case _:
                 assert_never(command)
 
-    def _change_rights(
-        self, position: Position, command: RightsCommand | CredentialCommand | TokenCommand
-    ) -> Outcome:
+    def _administer(self, position: Position, command: AdministrativeCommand) -> Outcome:
         if isinstance(command, CredentialCommand):
             return self.credentials.apply(command)
         if isinstance(command, TokenCommand):
             return self.delegation_tokens.apply(command, position)
+        if isinstance(command, AlterClientQuotas):
+            return self.client_quotas.apply(command, position)
+        if isinstance(command, ChangeConfigs):
+            return self.dynamic_configs.apply(command, position)
         return self.acls.apply(command, position)
 
     def _change_tables(

@@ -10,7 +10,11 @@ from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.commands.layout import Layout, layout_of
 from coordinator.snapshot.rows import read, write
 from coordinator.snapshot.stream import BlockReader, BlockWriter
-from coordinator.tables.credentials import Credentials, FirstCredential, ScramCredential
+from coordinator.tables.administration.credentials import (
+    Credentials,
+    FirstCredential,
+    ScramCredential,
+)
 
 _FIRST: Final[Layout[FirstCredential]] = layout_of(FirstCredential)
 _USER: Final = layout_of(tuple[str, dict[ScramMechanism, ScramCredential]])

@@ -11,7 +11,7 @@ from coordinator.commands.layout import Layout, layout_of
 from coordinator.commands.rights_commands import AclBinding
 from coordinator.snapshot.rows import POSITION, Fields, read, read_fields, write, write_fields
 from coordinator.snapshot.stream import BlockReader, BlockWriter
-from coordinator.tables.acls import Acls
+from coordinator.tables.administration.acls import Acls
 from protocol.types import POSITION_ZERO
 
 _ACLS: Final[Fields] = {"version": POSITION}

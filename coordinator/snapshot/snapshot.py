@@ -6,7 +6,7 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`, `rights`, `credentials`, `tokens`); whoever adds a field adds it there and
+`partitions`, `schemas`, `rights`, `credentials`, `tokens`, `configs`); whoever adds a field adds it there and
 raises `stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
@@ -18,6 +18,7 @@ from collections.abc import Generator, Sequence
 
 from coordinator.commands.encoding import CodecError, put_signed, read_signed
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.configs import dump_configs, has_configs, restore_configs
 from coordinator.snapshot.credentials import (
     dump_credentials,
     has_credentials,
@@ -93,13 +94,15 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    tokens_follow = has_tokens(machine.delegation_tokens)
+    configs_follow = has_configs(machine.client_quotas, machine.dynamic_configs)
+    tokens_follow = configs_follow or has_tokens(machine.delegation_tokens)
     users_follow = tokens_follow or has_credentials(machine.credentials)
     rights_follow = users_follow or has_rights(machine.acls)
     dump_tables(out, machine.exports, machine.schemas, more_follows=rights_follow)
     dump_rights(out, machine.acls, more_follows=users_follow)
     dump_credentials(out, machine.credentials, more_follows=tokens_follow)
-    dump_tokens(out, machine.delegation_tokens)
+    dump_tokens(out, machine.delegation_tokens, more_follows=configs_follow)
+    dump_configs(out, machine.client_quotas, machine.dynamic_configs)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -162,6 +165,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     restore_rights(blocks, machine.acls)
     restore_credentials(blocks, machine.credentials)
     restore_tokens(blocks, machine.delegation_tokens)
+    restore_configs(blocks, machine.client_quotas, machine.dynamic_configs)
     blocks.end()
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from coordinator.commands.layout import Layout, layout_of
 from coordinator.snapshot.rows import POSITION, Fields, read, read_fields, write, write_fields
 from coordinator.snapshot.stream import BlockReader, BlockWriter
-from coordinator.tables.delegation_tokens import DelegationToken, DelegationTokens
+from coordinator.tables.administration.delegation_tokens import DelegationToken, DelegationTokens
 from protocol.types import POSITION_ZERO
 
 _TOKENS: Final[Fields] = {"version": POSITION}
@@ -21,8 +21,9 @@ def has_tokens(tokens: DelegationTokens) -> bool:
     return tokens.version != POSITION_ZERO
 
 
-def dump_tokens(out: BlockWriter, tokens: DelegationTokens) -> None:
-    if has_tokens(tokens):
+def dump_tokens(out: BlockWriter, tokens: DelegationTokens, *, more_follows: bool) -> None:
+    """`more_follows`: something comes behind them, so they cannot be left out."""
+    if has_tokens(tokens) or more_follows:
         write_fields(out, (tokens, _TOKENS))
         write(out, tokens, len(tokens), _TOKEN)
 

@@ -12,18 +12,19 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b, sha256
 from itertools import takewhile
 from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
 from coordinator.commands.codec import decode_entry, encode_entry
+from coordinator.commands.config_commands import (
+    ConfigCommand,
+)
 from coordinator.commands.credential_commands import (
-    KEY_BYTES,
     CredentialCommand,
     DeleteScramCredential,
-    ScramMechanism,
     UpsertScramCredential,
 )
 from coordinator.commands.entries import (
@@ -78,8 +79,6 @@ from coordinator.commands.table_commands import (
     TableCommand,
 )
 from coordinator.commands.token_commands import (
-    CreateDelegationToken,
-    ExtendDelegationToken,
     RemoveDelegationTokens,
     TokenCommand,
 )
@@ -99,6 +98,7 @@ from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId
 from storage.formats.page import digest, encode_rows
 from storage.formats.spans import Item, Page
+from tests.coordinator.administrative import DRAWN, USERS
 from tests.coordinator.machine.story import Story, opening
 from tests.coordinator.values import bare_of, fields_of
 from txn.producers import describe
@@ -109,7 +109,6 @@ GROUP_IDS = ("billing", "audit", "search", "simple")
 MEMBER_IDS = ("m1", "m2", "m3", "m4")
 TRANSACTIONAL_IDS = ("pay", "ship", "bill")
 SUBJECTS = ("events-value", "events-key", "common")
-USERS = ("alice", "bob", "carol")
 
 ACLS = tuple(
     AclBinding(ResourceType.TOPIC, pattern, name, "User:a", "*", Operation.READ, permission)
@@ -122,7 +121,11 @@ ALL: Final[tuple[type, ...]] = get_args(Command)
 OF_TABLES: Final = {*get_args(TableCommand)}
 OF_JOBS: Final = {*get_args(JobCommand), ExpireHeldRecords}
 OF_GROUPS: Final = {*get_args(GroupCommand), CommitTransactionOffsets}
-OF_USERS: Final = {*get_args(CredentialCommand), *get_args(TokenCommand)}
+OF_USERS: Final = {
+    *get_args(CredentialCommand),
+    *get_args(TokenCommand),
+    *get_args(ConfigCommand),
+}
 WITHOUT_JOBS: Final = tuple(kind for kind in ALL if kind not in OF_TABLES | OF_JOBS | OF_USERS)
 """Rows stay where they were committed."""
 WEIGHTS: Final[Mapping[type, float]] = {
@@ -440,29 +443,9 @@ class History:
             version=rng.choice([0, 0, 0, rng.randrange(9)]),
         )
 
-    def credential(self) -> UpsertScramCredential:
-        rng = self.rng
-        mechanism = rng.choice([*ScramMechanism])
-        keys = [rng.randbytes(KEY_BYTES[mechanism]) for _ in range(2)]
-        iterations = rng.choice([4095, 4096, 8192])
-        return UpsertScramCredential(rng.choice(USERS), mechanism, iterations, b"salt", *keys)
 
-    def token(self) -> CreateDelegationToken:
-        rng = self.rng
-        owner, requester, *renewers = [
-            f"User:{rng.choice(USERS)}" for _ in range(rng.randrange(2, 5))
-        ]
-        times = sorted(rng.randrange(1_000) for _ in range(3))
-        return CreateDelegationToken(self.token_id(), owner, requester, tuple(renewers), *times)
-
-    def token_id(self) -> str:
-        return f"token-{self.rng.randrange(8)}"
-
-    def extension(self) -> ExtendDelegationToken:
-        return ExtendDelegationToken(self.token_id(), self.rng.randrange(1_000))
-
-    def removal(self) -> RemoveDelegationTokens:
-        return RemoveDelegationTokens((self.token_id(),), self.rng.randrange(1_000))
+def _by_chance(draw: Callable[[random.Random], Command], history: History) -> Command:
+    return draw(history.rng)
 
 
 FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
@@ -479,10 +462,7 @@ FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     DoomObjects: History.doomed,
     ForgetObjects: History.forgotten,
     RegisterSchema: History.schema,
-    UpsertScramCredential: History.credential,
-    CreateDelegationToken: History.token,
-    ExtendDelegationToken: History.extension,
-    RemoveDelegationTokens: History.removal,
+    **{kind: partial(_by_chance, draw) for kind, draw in DRAWN.items()},
 }
 
 

@@ -31,9 +31,11 @@ KINDS_IN_THE_LOG = 47
 """All that there were when it was kept. A newer command has its line in `commands.txt`."""
 NEWER_TABLES = {
     "Acls._rows",
+    "ClientQuotas._rows",
     "Credentials._rows",
     "Credentials.first",
     "DelegationTokens._rows",
+    "DynamicConfigs._rows",
 }
 """That did not exist when the snapshot was kept."""
 

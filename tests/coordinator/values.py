@@ -5,12 +5,13 @@ types do not say: bounds of the ints in rows whose layout is written by hand, an
 something together.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from enum import IntEnum
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -121,7 +122,7 @@ def any_of(hint: Any, name: str = "") -> Any_:
         return st.binary(min_size=length or 0, max_size=length or 30)
     if bare in SIMPLE:
         return SIMPLE[bare]
-    if get_origin(bare) is UnionType:
+    if get_origin(bare) in {Union, UnionType}:
         return st.none() | any_of(parts[0], name)
     if get_origin(bare) is tuple:
         return _any_tuple(parts, name)
@@ -133,6 +134,7 @@ def any_of(hint: Any, name: str = "") -> Any_:
 
 SIMPLE: Final[Mapping[Any, Any_]] = {
     bool: st.booleans(),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=20),
     TopicId: st.sampled_from([TOPIC, OTHER, TopicId(bytes(16))])
     | st.binary(min_size=16, max_size=16).map(TopicId),
@@ -213,11 +215,13 @@ def beyond(hint: Any, value: Any, name: str = "") -> Iterator[Any]:
     if is_int(bare):
         least, most = bounds_of(hint, name)
         yield from (least - 1, most + 1)
+    elif bare is float:
+        yield from (math.inf, math.nan)
     elif bare is str:
         yield from ("x" * (STRING_BYTES_MAX + 1), "\ud800")
     elif bare is TopicId or name in LENGTHS:
         yield from (value[1:], value + b"x")
-    elif get_origin(bare) is UnionType:
+    elif get_origin(bare) in {Union, UnionType}:
         yield from beyond(get_args(bare)[0], value, name) if value is not None else ()
     elif get_origin(bare) is tuple:
         yield from _beyond_tuple(hint, value, name)

@@ -9,7 +9,7 @@ from broker.http.logins import LoginError, Logins
 from broker.http.passwords import Passwords
 from broker.http.tokens import Tokens
 from broker.sasl.plain import PlainUsers
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 
 TOKEN = "a-token-of-some-length"
 SEEN = Requester("User:CN=ann", "10.0.0.1")

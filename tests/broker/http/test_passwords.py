@@ -13,7 +13,7 @@ from coordinator.commands.credential_commands import (
     ScramMechanism,
     UpsertScramCredential,
 )
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 
 SHA_256, SHA_512 = ScramMechanism
 

@@ -18,7 +18,7 @@ from broker.registry.subject_rights import (
 from broker.rights.authorizer import Authorizer
 from broker.rights.rights import Rights
 from coordinator.commands.rights_commands import CreateAcls
-from coordinator.tables.acls import Acls
+from coordinator.tables.administration.acls import Acls
 from protocol.acls import Operation, ResourceType
 from protocol.types import Position
 from tests.broker.rights.acls import BOB, acl

@@ -6,7 +6,7 @@ from broker.calls.requester import Requester
 from broker.rights.audit import LINES_AT_ONCE, LINES_PER_SECOND, NAMES_MAX, TEXT_MAX, told_names
 from broker.rights.authorizer import Authorizer
 from broker.rights.rights import Rights
-from coordinator.tables.acls import Acls
+from coordinator.tables.administration.acls import Acls
 from protocol.acls import Operation, ResourceType
 
 BOB = Requester("User:bob", "10.0.0.7")

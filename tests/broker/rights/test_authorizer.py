@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.calls.requester import Requester
 from broker.rights.authorizer import CACHED_MAX, Authorizer
 from coordinator.commands.rights_commands import AclBinding, CreateAcls, DeleteAcls
-from coordinator.tables.acls import Acls
+from coordinator.tables.administration.acls import Acls
 from protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,

@@ -14,7 +14,7 @@ from broker.sasl.authentication import (
 from broker.sasl.exchange import Authenticated, Step, Undecided
 from broker.sasl.plain import PlainUsers
 from broker.sasl.rules import SaslRules
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 from protocol import apis
 from protocol.errors import ErrorCode
 

@@ -6,7 +6,7 @@ from broker.sasl.client import Login, LoginError, exchange_of, login_of
 from broker.sasl.exchange import Authenticated, Challenge
 from broker.sasl.plain import PlainExchange, PlainUsers
 from broker.sasl.scram import BY_NAME, ScramExchange, credential_of, salted_password
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 FILE = {

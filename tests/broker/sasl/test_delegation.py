@@ -9,8 +9,8 @@ from broker.sasl.exchange import Authenticated, Challenge, Refused, Undecided
 from broker.sasl.scram import ScramExchange, credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.commands.token_commands import CreateDelegationToken
-from coordinator.tables.credentials import Credentials
-from coordinator.tables.delegation_tokens import DelegationToken, DelegationTokens
+from coordinator.tables.administration.credentials import Credentials
+from coordinator.tables.administration.delegation_tokens import DelegationToken, DelegationTokens
 from protocol.types import Position
 from tests.kit.scram import ScramClient
 

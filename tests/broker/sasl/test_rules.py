@@ -6,7 +6,7 @@ from broker.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
 from broker.sasl.plain import PlainExchange
 from broker.sasl.rules import rules_of
 from broker.sasl.scram import ScramExchange
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 
 PLAIN = {"sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret";'}
 

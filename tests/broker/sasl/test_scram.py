@@ -16,7 +16,7 @@ from broker.sasl.scram import (
     salted_password,
 )
 from coordinator.commands.credential_commands import ScramMechanism
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 from tests.kit.scram import ScramClient
 
 SHA_256, SHA_512 = ScramMechanism

@@ -43,6 +43,7 @@ KEPT_TOGETHER = {
     "credentials": 3,
     "rights": 3,
     "tokens": 4,
+    "configs": 3,
 }
 """How many samples of a family its entry has; later ones have only entries of their own."""
 

@@ -7,6 +7,15 @@ family.
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from coordinator.commands.config_commands import (
+    AlterClientQuotas,
+    ChangeConfigs,
+    ConfigKind,
+    EntityPart,
+    EntityType,
+    Quota,
+    QuotaChange,
+)
 from coordinator.commands.credential_commands import (
     DeleteScramCredential,
     ScramMechanism,
@@ -412,6 +421,23 @@ TOKEN_COMMANDS: tuple[Command, ...] = (
     ExtendDelegationToken("mA8x_token-id", 1_700_000_000_000),
     RemoveDelegationTokens(("mA8x_token-id", "t"), 1_700_000_000_000),
 )
+CONFIG_COMMANDS: tuple[Command, ...] = (
+    AlterClientQuotas(
+        (
+            QuotaChange((EntityPart(EntityType.USER, "ß"),), Quota.PRODUCER_BYTE_RATE, 1024.0),
+            QuotaChange(
+                (EntityPart(EntityType.USER, None), EntityPart(EntityType.CLIENT_ID, "c,d")),
+                Quota.REQUEST_PERCENTAGE,
+                0.5,
+            ),
+            QuotaChange((EntityPart(EntityType.IP, "::1"),), Quota.CONNECTION_CREATION_RATE, None),
+        )
+    ),
+    ChangeConfigs(
+        ConfigKind.BROKER, "", (("log.retention.ms", "1000"), ("message.max.bytes", None))
+    ),
+    ChangeConfigs(ConfigKind.CLIENT_METRICS, "slow", (("metrics", "*"),)),
+)
 RIGHTS_COMMANDS: tuple[Command, ...] = (
     CreateAcls((ACL, OTHER_ACL)),
     DeleteAcls((OTHER_ACL,)),
@@ -427,6 +453,7 @@ FAMILIES: Mapping[str, Sequence[Command]] = {
     "credentials": CREDENTIAL_COMMANDS,
     "rights": RIGHTS_COMMANDS,
     "tokens": TOKEN_COMMANDS,
+    "configs": CONFIG_COMMANDS,
 }
 COMMANDS = (*chain.from_iterable(FAMILIES.values()), *MORE_COMMANDS)
 

@@ -20,7 +20,7 @@ from broker.sasl.exchange import Authenticated, Challenge, Exchange
 from broker.sasl.plain import PlainExchange, PlainUsers
 from broker.sasl.scram import ScramExchange, credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
-from coordinator.tables.credentials import Credentials
+from coordinator.tables.administration.credentials import Credentials
 from tests.fuzz.target import Target, WrongError, words
 from tests.kit.certificates import name_of
 

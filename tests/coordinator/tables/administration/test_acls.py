@@ -12,7 +12,7 @@ from coordinator.commands.rights_commands import (
 )
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.snapshot import dump, restore
-from coordinator.tables import acls
+from coordinator.tables.administration import acls
 from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.errors import ErrorCode
 from tests.coordinator.machine.story import Story

@@ -10,8 +10,8 @@ from coordinator.commands.token_commands import (
 )
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.snapshot import dump, restore
-from coordinator.tables import delegation_tokens as table_module
-from coordinator.tables.delegation_tokens import DelegationToken
+from coordinator.tables.administration import delegation_tokens as table_module
+from coordinator.tables.administration.delegation_tokens import DelegationToken
 from protocol.errors import ErrorCode
 from tests.coordinator.machine.story import with_agents
 from tests.coordinator.snapshot.compare import differences

@@ -13,8 +13,8 @@ from coordinator.commands.credential_commands import (
 from coordinator.commands.entries import DONE, Rejected
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.snapshot import dump, restore
-from coordinator.tables import credentials as table_module
-from coordinator.tables.credentials import ScramCredential
+from coordinator.tables.administration import credentials as table_module
+from coordinator.tables.administration.credentials import ScramCredential
 from protocol.errors import ErrorCode
 from tests.coordinator.machine.story import with_agents
 from tests.coordinator.snapshot.compare import differences

@@ -1,0 +1,1 @@
+"""Tests of the tables of what administrators say."""
