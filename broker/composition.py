@@ -149,8 +149,8 @@ def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights |
 async def load_layouts() -> None:
     """Have every message's layout at hand before the first client asks.
 
-    Each takes ms to tens of ms when it is first used, together a second: that would count as a
-    stall (P17) in the middle of the first requests.
+    Together they take a tenth of a second when they are first used: that would be in the middle of the
+    first requests.
     """
     for api in APIS.values():
         if api.key not in (PRODUCE, FETCH):  # Read and written by hand.

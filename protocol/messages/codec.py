@@ -1,10 +1,10 @@
-"""Neutral shapes to bytes and back, for every version, from kio's generated message schemas.
+"""Neutral shapes to bytes and back, for every version, by Kafka's message schemas (`schemas`).
 
-kio says which fields a version has, in which order and of which type; reading and writing are
-done here, because its reader refuses tagged fields it does not know (KIP-482 wants them read
+The schemas say which fields a version has, in which order and of which type. They are kio's; reading and
+writing are done here, because its reader refuses tagged fields it does not know (KIP-482 wants them read
 over) and its writer is ten times slower. Tests hold both against kio's, message by message.
 
-A field is found in the shape under its name, with "_ms" where kio has a duration or a time. What
+A field is found in the shape under its name. What
 a version lacks is left out when written, and has the shape's default when read. Null for what a
 version cannot leave null is written as empty. Bytes behind a message are ignored, as Kafka does.
 Layouts are made when first used and kept.
@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import importlib
 import typing
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -93,8 +94,8 @@ def refusable(key: int, version: int) -> bool:
 
     Otherwise nothing can be said without naming elements, and the connection is closed.
     """
-    schema = schemas.message_class(apis.APIS[key].name, version, "Response")
-    return any(field.name == "error_code" for field in schemas.fields(schema))
+    fields = schemas.fields_of(apis.APIS[key].name, version, "Response")
+    return any(field.name == "error_code" for field in fields)
 
 
 def encode_response(key: int, version: int, response: Any) -> bytes:
@@ -197,19 +198,18 @@ def _decode(layout: Layout, key: int, body: Buffer) -> Any:
 
 
 def _message_layout(key: int, version: int, kind: str) -> Layout:
-    schema = schemas.message_class(apis.APIS[key].name, version, kind)
-    return _struct_layout(schema, shape_of(key, kind))
+    fields = schemas.fields_of(apis.APIS[key].name, version, kind)
+    return _struct_layout(fields, shape_of(key, kind), flexible=apis.is_flexible(key, version))
 
 
-def _struct_layout(schema: type, shape: type) -> Layout:
-    """The layout of kio's class `schema`, read into and written from `shape`."""
-    flexible: bool = schema.__flexible__  # type: ignore[attr-defined]  # kio sets it.
+def _struct_layout(fields: Iterable[schemas.Field], shape: type, *, flexible: bool) -> Layout:
+    """The layout of a struct, read into and written from `shape`."""
     shapes = _nested_shapes(shape)
     defaults = _defaults(shape)
     steps: list[_Step] = []
     tagged: list[_Tagged] = []
     run: list[schemas.Field] = []
-    for field in schemas.fields(schema):
+    for field in fields:
         if field.name not in defaults:
             raise TypeError(f"{shape.__name__} has no field {field.name}")
         nested = shapes.get(field.name)
@@ -341,7 +341,8 @@ def _write_tagged(out: bytearray, tagged: list[_Tagged], value: Any) -> None:
     out += uvarint(count) + contents
 
 
-def _nested_shapes(shape: type) -> dict[str, type]:
+@functools.cache
+def _nested_shapes(shape: type) -> Mapping[str, type]:
     """The shapes inside the fields of a shape."""
     nested = {}
     for name, hint in typing.get_type_hints(shape).items():
@@ -354,7 +355,8 @@ def _nested_shapes(shape: type) -> dict[str, type]:
     return nested
 
 
-def _defaults(shape: type) -> dict[str, Any]:
+@functools.cache
+def _defaults(shape: type) -> Mapping[str, Any]:
     empty = shape()
     return {field.name: getattr(empty, field.name) for field in dataclasses.fields(empty)}
 
@@ -369,9 +371,9 @@ def _close_run(run: list[schemas.Field], steps: list[_Step]) -> None:
 
 
 def _field_layout(field: schemas.Field, nested: type | None, *, flexible: bool) -> Layout:
-    if field.struct is not None:
+    if field.fields is not None:
         assert nested is not None, field.name
-        layout = _struct_layout(field.struct, nested)
+        layout = _struct_layout(field.fields, nested, flexible=flexible)
         if field.is_nullable and not field.is_array:
             return nullable_struct(layout)
     else:

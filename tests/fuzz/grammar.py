@@ -14,11 +14,11 @@ from typing import NamedTuple
 from protocol import apis
 from protocol.consumer_protocol import Subscription, write_assignment, write_subscription
 from protocol.framing import request_frame
-from protocol.messages import schemas
-from protocol.messages.schemas import Field
 from protocol.primitives import array_count, nullable_string, uvarint
 from tests.fuzz import batches
 from tests.fuzz.mutation import edge
+from tests.protocol import kio_schemas as schemas
+from tests.protocol.kio_schemas import Field
 
 VERSIONS = [
     (api.key, version)

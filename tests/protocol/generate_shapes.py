@@ -1,4 +1,4 @@
-"""Writes the shapes of messages by Kafka's schemas: `python -m tests.protocol.generate_shapes`.
+"""Writes shapes of messages, and Kafka's schemas themselves: `python -m tests.protocol.generate_shapes`.
 
 A shape is a dataclass with the fields of all versions that we serve, the newest version's first;
 a comment says which versions have a field that others lack. Every field has a default: Kafka's;
@@ -8,12 +8,13 @@ for NAMES.
 """
 
 import datetime as dt
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from protocol import apis
-from protocol.messages import schemas
+from protocol import apis, messages
+from tests.protocol import kio_schemas as schemas
 
 NAMES: Final = {
     # One shape for structs that differ only in the versions that have them.
@@ -227,12 +228,15 @@ def _message_shapes(api: apis.Api, kind: str) -> Iterator[tuple[str, list[_Line]
             if field.struct is not None:
                 see(field.struct, version)
 
-    oldest = apis.PRODUCE_SERVED_FROM if api.key == apis.PRODUCE else api.min_version
-    for version in range(api.max_version, oldest - 1, -1):
+    for version in range(api.max_version, _oldest(api) - 1, -1):
         see(schemas.message_class(api.name, version, kind), version)
     for name in _inner_first(message, structs, message):
         struct = structs[name]
         yield name, [_line(message, struct, field) for field in struct.fields]
+
+
+def _oldest(api: apis.Api) -> int:
+    return apis.PRODUCE_SERVED_FROM if api.key == apis.PRODUCE else api.min_version
 
 
 def _inner_first(message: str, structs: dict[str, _Struct], name: str) -> Iterator[str]:
@@ -298,7 +302,7 @@ def _comment(struct: _Struct, versions: list[int]) -> str:
 
 def files() -> dict[Path, str]:
     """Returns the generated modules and their sources. Raises NameTakenError."""
-    folder = Path(schemas.__file__).parent
+    folder = Path(messages.__file__).parent
     rest = set(apis.APIS).difference(*(keys for _, keys in _MODULES.values()))
     sources = {}
     taken: set[str] = set()
@@ -311,7 +315,44 @@ def files() -> dict[Path, str]:
             )
         taken |= found.keys() if name != "hot" else set()
         sources[folder / f"{name}.py"] = module(found, docstring)
-    return sources
+    return {**sources, folder / "schemas.json": _kept_schemas()}
+
+
+def _kept_schemas() -> str:
+    """All that are served, a line for each that differs from the version before."""
+    of_apis = []
+    for api in apis.APIS.values():
+        kinds = [f' "{kind}": {{\n{_lines(api, kind)}\n }}' for kind in ("Request", "Response")]
+        of_apis.append(f'"{api.name}": {{\n' + ",\n".join(kinds) + "\n}")
+    return "{\n" + ",\n".join(of_apis) + "\n}\n"
+
+
+def _lines(api: apis.Api, kind: str) -> str:
+    runs: list[tuple[int, int, str]] = []
+    for version in range(_oldest(api), api.max_version + 1):
+        fields = json.dumps(_rows(schemas.message_class(api.name, version, kind)))
+        if runs and runs[-1][2] == fields:
+            runs[-1] = (runs[-1][0], version, fields)
+        else:
+            runs.append((version, version, fields))
+    return ",\n".join(
+        f'  "{first}": {fields}' if first == last else f'  "{first}-{last}": {fields}'
+        for first, last, fields in runs
+    )
+
+
+def _rows(schema: type) -> list[dict[str, Any]]:
+    rows = []
+    for field in schemas.fields(schema):
+        row: dict[str, Any] = {"name": field.name}
+        if field.struct is None:
+            row["type"] = field.kafka_type
+        else:
+            row["fields"] = _rows(field.struct)
+        marks = {"array": field.is_array, "nullable": field.is_nullable}
+        row |= {name: True for name, is_so in marks.items() if is_so}
+        rows.append(row if field.tag is None else {**row, "tag": field.tag})
+    return rows
 
 
 if __name__ == "__main__":
