@@ -284,6 +284,7 @@ SHELLS = {
         "cli.txn_tool",
         "cli.user_arguments",
         "cli.user_tool",
+        "client.bearer_tokens",
         "client.client_tls",
         "client.tls_failures",
         "cluster.rights_agreement",

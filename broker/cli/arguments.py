@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from broker.cli.admin_client import AgentPlace
     from broker.cli.command_result import CommandResult
     from broker.cli.kafka_client import Address, KafkaClient
-    from broker.client.client_settings import ClientSettings, ClientTls
+    from broker.client.client_settings import ClientSettings
+    from broker.client.tls_settings import ClientTls
 
 T = TypeVar("T")
 
@@ -164,6 +165,8 @@ def on_cluster(
 def _client(options: argparse.Namespace) -> "KafkaClient":
     """The client that the arguments and their file of settings mean. Raises FailedError, SettingsError."""
     from broker.cli.kafka_client import KafkaClient, addresses
+    from broker.client.bearer_tokens import BearerTokens
+    from broker.client.token_settings import BearerLogin
 
     file = options.command_config
     settings = _client_settings(file)
@@ -173,7 +176,13 @@ def _client(options: argparse.Namespace) -> "KafkaClient":
     except ValueError as error:
         raise FailedError(f"{file}: bootstrap.servers: {error}") from error
     context = None if settings.tls is None else _client_context(settings.tls, file)
-    return KafkaClient(bootstrap, timeout_ms=options.timeout_ms, login=settings.login, tls=context)
+    login = settings.login
+    return KafkaClient(
+        bootstrap,
+        timeout_ms=options.timeout_ms,
+        login=BearerTokens(login) if isinstance(login, BearerLogin) else login,
+        tls=context,
+    )
 
 
 def _client_context(settings: "ClientTls", file: Path) -> "ssl.SSLContext":

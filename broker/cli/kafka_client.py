@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from typing_extensions import override
 
 from broker.client import tls_failures
-from broker.sasl.client import Login, LoginError, exchange_of
+from broker.client.bearer_tokens import BearerTokens, TokenError
+from broker.sasl.client import ClientExchange, Login, LoginError, exchange_of
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.framing import (
@@ -32,6 +33,8 @@ from protocol.framing import (
 )
 
 T = TypeVar("T")
+
+AnyLogin = Login | BearerTokens
 
 CLIENT_ID: Final = "frazil"
 FIRST_VERSION: Final = 3
@@ -109,7 +112,9 @@ def check(error_code: int, message: str = "") -> None:
 class _Connection:
     """To one agent; opened by the first request, and again after a failure."""
 
-    def __init__(self, address: Address, login: Login | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, address: Address, login: AnyLogin | None, tls: ssl.SSLContext | None
+    ) -> None:
         self.address = address
         self._login = login
         self._tls = tls
@@ -141,6 +146,8 @@ class _Connection:
             ) from error
         except LoginError as error:
             raise ClientError(f"{self.address}: {error}") from error
+        except TokenError as error:
+            raise (PassingError if error.may_pass else ClientError)(str(error)) from error
         except ProtocolError as error:
             raise ClientError(f"{self.address} does not speak Kafka's protocol: {error}") from error
 
@@ -169,12 +176,12 @@ class _Connection:
             host, port, ssl=self._tls, server_hostname=host, ssl_shutdown_timeout=GOODBYE_S
         )
 
-    async def _log_in(self, login: Login) -> None:
-        """Raises KafkaError with the cluster's own words, and LoginError."""
+    async def _log_in(self, login: AnyLogin) -> None:
+        """Raises KafkaError with the cluster's own words, LoginError, and TokenError."""
+        exchange = await _exchange_of(login)
         wanted = messages.SaslHandshakeRequest(mechanism=login.mechanism)
         answer = await self._exchange(apis.SASL_HANDSHAKE, 1, wanted)
         check(answer.error_code, f"it offers {', '.join(answer.mechanisms) or 'no SASL'}")
-        exchange = exchange_of(login, nonce=secrets.token_hex(16))
         message: bytes | None = exchange.begin()
         while message is not None:
             token = messages.SaslAuthenticateRequest(auth_bytes=message)
@@ -222,6 +229,12 @@ class _Connection:
                 await self._streams[1].wait_closed()
 
 
+async def _exchange_of(login: AnyLogin) -> ClientExchange:
+    if isinstance(login, BearerTokens):
+        return await login.exchange()
+    return exchange_of(login, nonce=secrets.token_hex(16))
+
+
 def _reason(error: OSError) -> str:
     """The system's own words: asyncio says "Connect call failed", once for every address."""
     number = re.search(r"\[Errno (\d+)\]", str(error))
@@ -236,7 +249,7 @@ class KafkaClient:
         bootstrap: Sequence[Address],
         *,
         timeout_ms: int,
-        login: Login | None = None,
+        login: AnyLogin | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         assert bootstrap

@@ -1,4 +1,5 @@
-"""How Frazil's own tools reach a cluster: Kafka's settings of clients, and TLS on the client's side.
+"""How Frazil's own tools reach a cluster: Kafka's settings of clients, TLS on the client's side, tokens.
 
-Settings are values; only contexts of OpenSSL touch files. Called by `broker.cli`.
+Settings are values; only contexts of OpenSSL touch files, and `bearer_tokens` asks who issues tokens. Called
+by `broker.cli`.
 """

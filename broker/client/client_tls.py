@@ -6,7 +6,7 @@ Left out: connections (`broker.cli.kafka_client`), and what their errors mean (`
 import ssl
 from pathlib import Path
 
-from broker.client.client_settings import ClientTls
+from broker.client.tls_settings import ClientTls
 from broker.edge import tls_context
 from broker.edge.key_stores import client_material_of
 

@@ -77,15 +77,7 @@ API: Final = Api(
 
 def _parsed(creation: AclCreation) -> AclBinding | KafkaError:
     try:
-        return binding_of(
-            resource_type=creation.resource_type,
-            pattern_type=creation.resource_pattern_type,
-            name=creation.resource_name,
-            principal=creation.principal,
-            host=creation.host,
-            operation=creation.operation,
-            permission=creation.permission_type,
-        )
+        return binding_of(creation)
     except KafkaError as error:
         return error
 

@@ -70,15 +70,7 @@ API: Final = Api(
 
 def _parsed(wanted: DeleteAclsFilter) -> AclFilter | KafkaError:
     try:
-        return filter_of(
-            resource_type=wanted.resource_type_filter,
-            pattern_type=wanted.pattern_type_filter,
-            name=wanted.resource_name_filter,
-            principal=wanted.principal_filter,
-            host=wanted.host_filter,
-            operation=wanted.operation,
-            permission=wanted.permission_type,
-        )
+        return filter_of(wanted)
     except KafkaError as error:
         return error
 

@@ -26,15 +26,7 @@ from protocol.messages import (
 
 async def handle(node: Node, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
     refuse_without_authorizer(node)
-    wanted = filter_of(
-        resource_type=request.resource_type_filter,
-        pattern_type=request.pattern_type_filter,
-        name=request.resource_name_filter,
-        principal=request.principal_filter,
-        host=request.host_filter,
-        operation=request.operation,
-        permission=request.permission_type,
-    )
+    wanted = filter_of(request)
     await node.log_client.barrier()
     found: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}
     async for binding in node.slices.of(call).over(list(node.log_client.machine.acls)):

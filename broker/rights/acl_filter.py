@@ -17,6 +17,7 @@ from protocol.acls import (
     ResourceType,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages import AclCreation, DeleteAclsFilter, DescribeAclsRequest
 
 _WHATEVER: Final = (PatternType.ANY, PatternType.MATCH)
 
@@ -54,26 +55,17 @@ class AclFilter(NamedTuple):
         return binding.name in (self.name, WILDCARD)
 
 
-def filter_of(
-    *,
-    resource_type: int,
-    pattern_type: int,
-    name: str | None,
-    principal: str | None,
-    host: str | None,
-    operation: int,
-    permission: int,
-) -> AclFilter:
+def filter_of(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """The filter that a request has by numbers. Raises KafkaError(INVALID_REQUEST)."""
     try:
         found = AclFilter(
-            ResourceType(resource_type),
-            PatternType(pattern_type),
-            name,
-            principal,
-            host,
-            Operation(operation),
-            Permission(permission),
+            ResourceType(wanted.resource_type_filter),
+            PatternType(wanted.pattern_type_filter),
+            wanted.resource_name_filter,
+            wanted.principal_filter,
+            wanted.host_filter,
+            Operation(wanted.operation),
+            Permission(wanted.permission_type),
         )
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter has unknown elements.") from error
@@ -82,30 +74,21 @@ def filter_of(
     return found
 
 
-def binding_of(
-    *,
-    resource_type: int,
-    pattern_type: int,
-    name: str,
-    principal: str,
-    host: str,
-    operation: int,
-    permission: int,
-) -> AclBinding:
+def binding_of(wanted: AclCreation) -> AclBinding:
     """The ACL that a request has by numbers. Raises KafkaError(INVALID_REQUEST)."""
     try:
         binding = AclBinding(
-            ResourceType(resource_type),
-            PatternType(pattern_type),
-            name,
-            principal,
-            host,
-            Operation(operation),
-            Permission(permission),
+            ResourceType(wanted.resource_type),
+            PatternType(wanted.resource_pattern_type),
+            wanted.resource_name,
+            wanted.principal,
+            wanted.host,
+            Operation(wanted.operation),
+            Permission(wanted.permission_type),
         )
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{error}") from error
-    if binding.resource_type is ResourceType.CLUSTER and name != CLUSTER_NAME:
+    if binding.resource_type is ResourceType.CLUSTER and binding.name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     if (why := _misfit(binding) or misfit(binding)) is not None:

@@ -13,8 +13,8 @@ topics are not remembered.
 Left out: what a refusal looks like (`broker.guards`), and who asks (`broker.calls.requester`).
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from broker.calls.requester import Requester
 from coordinator.commands.rights_commands import AclBinding
@@ -120,23 +120,16 @@ class Authorizer:
     ) -> bool:
         if self.allows(requester, operation, resource_type, HARDCODE):
             return True
-        allowed: list[AclBinding] = []
-        denied: set[tuple[PatternType, str]] = set()
-        for binding in self._acls:
-            if (
-                binding.resource_type is not resource_type
-                or binding.operation not in (operation, Operation.ALL)
-                or binding.host not in (requester.host, WILDCARD)
-                or binding.principal not in (requester.principal, WILDCARD_PRINCIPAL)
-            ):
-                continue
-            if binding.permission is Permission.ALLOW:
-                allowed.append(binding)
-            else:
-                denied.add((binding.pattern_type, binding.name))
-        if (PatternType.LITERAL, WILDCARD) in denied:
+        asked = _Asked(
+            self._acls,
+            resource_type,
+            operations=(operation, Operation.ALL),
+            principals=dict.fromkeys((requester.principal, WILDCARD_PRINCIPAL)),
+            hosts=(requester.host, WILDCARD),
+        )
+        if asked.denies(self._acls.literally(resource_type, WILDCARD)):
             return False
-        return any(not _is_dominated(binding, denied) for binding in allowed)
+        return any(not asked.is_dominated(binding) for binding in asked.allowed())
 
     def _decide(
         self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str
@@ -160,14 +153,38 @@ class Authorizer:
         return allowed
 
 
-def _is_dominated(allowed: AclBinding, denied: set[tuple[PatternType, str]]) -> bool:
-    """Whether one that denies covers all that this one allows."""
-    if allowed.pattern_type is PatternType.LITERAL:
-        if allowed.name == WILDCARD:
-            return False
-        if (PatternType.LITERAL, allowed.name) in denied:
-            return True
-    return any(
-        (PatternType.PREFIXED, allowed.name[:length]) in denied
-        for length in range(1, len(allowed.name) + 1)
-    )
+class _Asked(NamedTuple):
+    """Who wants to do what to some resource of a type."""
+
+    acls: Acls
+    resource_type: ResourceType
+    operations: Collection[Operation]
+    principals: Collection[str]
+    hosts: Collection[str]
+
+    def allowed(self) -> Iterator[AclBinding]:
+        """What allows it."""
+        for principal in self.principals:
+            for operation in self.operations:
+                for binding in self.acls.allowing(self.resource_type, principal, operation):
+                    if binding.host in self.hosts:
+                        yield binding
+
+    def denies(self, there: Mapping[str, Iterable[AclBinding]]) -> bool:
+        """Whether the ACLs of one pattern, by principal, deny it."""
+        return any(
+            binding.permission is Permission.DENY
+            and binding.operation in self.operations
+            and binding.host in self.hosts
+            for principal in self.principals
+            for binding in there.get(principal, ())
+        )
+
+    def is_dominated(self, allowed: AclBinding) -> bool:
+        """Whether one that denies covers all that this one allows."""
+        if allowed.pattern_type is PatternType.LITERAL:
+            if allowed.name == WILDCARD:
+                return False
+            if self.denies(self.acls.literally(self.resource_type, allowed.name)):
+                return True
+        return any(map(self.denies, self.acls.prefixes_of(self.resource_type, allowed.name)))

@@ -1,33 +1,16 @@
 """OAUTHBEARER (RFC 7628): one message with a token, which somebody else has signed. Pure.
 
-    n,a=alice,^Aauth=Bearer eyJhbGciOi…^A^A        the client's only message, if all is well
-    {"status":"invalid_token"}                      of a token that is not taken, as no error
-    ^A                                              the client has read it; now it is refused
-
-Extensions of the message are read over, as by Kafka's own handlers. What makes a token good is
+What both sides say stands in `broker.sasl.bearer_messages`, and what makes a token good is
 `broker.sasl.tokens`'; an authorization id must be the token's user.
 """
 
 import json
-import re
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
+from broker.sasl.bearer_messages import ACKNOWLEDGED, client_first_of
 from broker.sasl.exchange import Authenticated, Challenge, Refused, Step, Undecided
 from broker.sasl.tokens import NO_KEYS, Invalid, SigningKeys, TokenRules, UnknownKey, judged
-
-OAUTHBEARER: Final = "OAUTHBEARER"
-ACKNOWLEDGED: Final = b"\x01"
-"""What a client says to the reason of a refusal."""
-
-# RFC 7628, section 3.1, and RFC 6750, section 2.1 for the token; Kafka's OAuthBearerClientInitialResponse.
-_CLIENT_FIRST: Final = re.compile(
-    r"n,(?:a=(?P<authorization_id>(?:[^\x00,=]|=2C|=3D)+))?,\x01"
-    r"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
-)
-_BEARER: Final = re.compile(r"(?i:bearer) +(?P<token>[A-Za-z0-9._~+/=-]+)\s*")
-_AUTH: Final = "auth"
 
 
 class BearerExchange:
@@ -53,19 +36,10 @@ class BearerExchange:
             if message == ACKNOWLEDGED:
                 return self._failed
             return Refused(f"{self._failed.reason}, and another message after that")
-        try:
-            found = _CLIENT_FIRST.fullmatch(message.decode())
-        except UnicodeDecodeError:
-            return Refused("a message that is not UTF-8")
-        if found is None:
+        said = client_first_of(message)
+        if said is None:
             return Refused("a first message that is none")
-        pairs = [pair.partition("=") for pair in found["pairs"].split("\x01")]
-        said = {key: value for key, _, value in pairs}
-        bearer = _BEARER.fullmatch(said.get(_AUTH, ""))
-        if bearer is None:
-            return Refused("a first message without a bearer token")
-        named = (found["authorization_id"] or "").replace("=2C", ",").replace("=3D", "=")
-        return Undecided(partial(self._decide, bearer["token"], named, may_fetch=True))
+        return Undecided(partial(self._decide, said.token, said.authorization_id, may_fetch=True))
 
     def _decide(self, token: str, authorization_id: str, *, may_fetch: bool) -> Step:
         rules = self._rules

@@ -1,7 +1,7 @@
-"""The client's side of PLAIN and SCRAM, for Frazil's own tools. Pure.
+"""The client's side of logins, for Frazil's own tools. Pure.
 
 A login comes from a file as Kafka's tools take it (`--command-config`): `sasl.mechanism`, and user and
-password in `sasl.jaas.config`.
+password in `sasl.jaas.config`. Where tokens of OAUTHBEARER come from, `broker.client` says.
 """
 
 import binascii
@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from broker.sasl import jaas
+from broker.sasl.bearer_messages import ACKNOWLEDGED, OAUTHBEARER, client_first
 from broker.sasl.plain import PLAIN
 from broker.sasl.scram import BY_NAME, HASHES, credential_of, escaped, proof_of, salted_password
 
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
+JAAS_CONFIG: Final = "sasl.jaas.config"
+MECHANISMS: Final = (PLAIN, *BY_NAME, OAUTHBEARER)
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _SERVER_FIRST: Final = re.compile(
@@ -38,25 +41,35 @@ class Login:
     password: str = field(repr=False)
 
 
-def login_of(properties: Mapping[str, str]) -> Login | None:
-    """The login that a file of a client's settings has; None: none is needed.
-
-    Raises ValueError with a sentence that repeats no secret.
-    """
+def needs_login(properties: Mapping[str, str]) -> bool:
+    """Whether the protocol of a file of a client's settings has SASL. Raises ValueError."""
     protocol = properties.get(PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise ValueError(f"{PROTOCOL} is none of {', '.join(PROTOCOLS)}")
-    if not protocol.startswith("SASL_"):
+    return protocol.startswith("SASL_")
+
+
+def jaas_options(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of the login module. Raises ValueError."""
+    try:
+        return jaas.parse(properties.get(JAAS_CONFIG, "")).options
+    except ValueError as error:
+        raise ValueError(f"{JAAS_CONFIG}: {error}") from error
+
+
+def login_of(properties: Mapping[str, str]) -> Login | None:
+    """The login by a password that a file of a client's settings has; None: none is needed.
+
+    Raises ValueError with a sentence that repeats no secret.
+    """
+    if not needs_login(properties):
         return None
     mechanism = properties.get(MECHANISM, "").strip().upper()
     if mechanism not in (PLAIN, *BY_NAME):
-        raise ValueError(f"{MECHANISM} is none of {', '.join((PLAIN, *BY_NAME))}")
-    try:
-        options = jaas.parse(properties.get("sasl.jaas.config", "")).options
-    except ValueError as error:
-        raise ValueError(f"sasl.jaas.config: {error}") from error
+        raise ValueError(f"{MECHANISM} is none of {', '.join(MECHANISMS)}")
+    options = jaas_options(properties)
     if not options.get("username") or not options.get("password"):
-        raise ValueError("sasl.jaas.config has no username and password")
+        raise ValueError(f"{JAAS_CONFIG} has no username and password")
     return Login(mechanism, options["username"], options["password"])
 
 
@@ -86,6 +99,20 @@ class _PlainClient:
 
     def respond(self, answer: bytes) -> bytes | None:
         return None
+
+
+class BearerClient:
+    """RFC 7628, section 3: of a client with a token."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self._message = client_first(token, extensions)
+
+    def begin(self) -> bytes:
+        return self._message
+
+    def respond(self, answer: bytes) -> bytes | None:
+        """An answer that says something is a refusal, which comes as an error when it was read."""
+        return ACKNOWLEDGED if answer else None
 
 
 class _ScramClient:

@@ -101,7 +101,7 @@ class KeySet:
             with path.open("rb") as file:
                 return file.read(SET_BYTES_MAX + 1)
 
-        return _bounded(await asyncio.to_thread(read))
+        return _bounded(await asyncio.to_thread(read), SET_BYTES_MAX)
 
     async def _get(self) -> bytes:
         trusted = self._place.trusted or None
@@ -112,17 +112,22 @@ class KeySet:
         ):
             if response.status != OK:
                 raise ValueError(f"it answers {response.status}")
-            found = bytearray()
-            async for part in response.content.iter_chunked(1 << 16):
-                found += part
-                if len(found) > SET_BYTES_MAX:
-                    break
-            return _bounded(bytes(found))
+            return await body_of(response, SET_BYTES_MAX)
 
 
-def _bounded(text: bytes) -> bytes:
-    if len(text) > SET_BYTES_MAX:
-        raise ValueError(f"it has more than {SET_BYTES_MAX} bytes")
+async def body_of(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    """All of an answer. Raises ValueError when it is longer."""
+    found = bytearray()
+    async for part in response.content.iter_chunked(1 << 16):
+        found += part
+        if len(found) > bytes_max:
+            break
+    return _bounded(bytes(found), bytes_max)
+
+
+def _bounded(text: bytes, bytes_max: int) -> bytes:
+    if len(text) > bytes_max:
+        raise ValueError(f"it has more than {bytes_max} bytes")
     return text
 
 

@@ -14,7 +14,8 @@ from broker.config.config_row import INT_MAX, LONG_MAX
 from broker.config.listeners import ListenerSettings
 from broker.config.settings import SettingsError
 from broker.sasl import jaas
-from broker.sasl.bearer import OAUTHBEARER, BearerExchange
+from broker.sasl.bearer import BearerExchange
+from broker.sasl.bearer_messages import OAUTHBEARER
 from broker.sasl.bearer_rules import token_rules
 from broker.sasl.exchange import Exchange
 from broker.sasl.plain import PLAIN, PlainExchange, PlainUsers

@@ -211,6 +211,8 @@ def _signed_claims(token: str, keys: SigningKeys) -> dict[str, Any] | UnknownKey
     algorithm, key_id = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
         raise _NotTakenError("its algorithm is none that is taken")
+    if "crit" in header:  # RFC 7515, section 4.1.11.
+        raise _NotTakenError("something in its header must be understood, and is not (crit)")
     fitting = keys.fitting(key_id, algorithm)
     if not fitting:
         return UnknownKey()

@@ -1,9 +1,8 @@
 """Real clients log in by OAUTHBEARER: tokens by an issuer over HTTPS, refusals, keys and tokens that change."""
 
+import asyncio
 import contextlib
-import http.server
 import json
-import ssl
 import threading
 import time
 from base64 import urlsafe_b64decode
@@ -18,9 +17,14 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from broker.cli.kafka_client import KafkaClient, addresses
+from broker.cli.main import main
+from broker.client.bearer_tokens import BearerTokens
+from broker.client.client_settings import client_settings_of
+from broker.client.token_settings import BearerLogin
 from tests.clients.bounded import until
 from tests.clients.sasl import SaslCluster, java, round_trip_by_aiokafka
-from tests.kit.certificates import Authority
+from tests.kit.issuer import CLIENT_ID, CLIENT_SECRET, IssuerServer
 from tests.kit.tokens import EcIssuer, RsaIssuer, key_set, unsigned
 from tests.parts.process import free_port
 from tests.parts.servers import EtcdServer, MinioServer, get_text
@@ -39,42 +43,6 @@ TRIALS = "TRIALS"
 FIRST, SECOND = RsaIssuer(), EcIssuer("second")
 
 
-class JwksServer:
-    """An issuer's endpoint for its keys, over HTTPS."""
-
-    def __init__(self, folder: Path) -> None:
-        authority = Authority()
-        self.trusted = folder / "authority.pem"
-        self.trusted.write_text(authority.pem)
-        own = folder / "issuer.pem"
-        own.write_text(authority.sign("issuer").pem)
-        self.keys = key_set(FIRST)
-        self.asked = 0
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.asked += 1
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(outer.keys)))
-                self.end_headers()
-                self.wfile.write(outer.keys)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(own)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self._server.server_port}/keys"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 def claims(user: str = "alice", *, seconds: int = 600, **more: Any) -> dict[str, Any]:
     now_s = int(time.time())
     times = {"iat": now_s - 1, "exp": now_s + seconds}
@@ -82,8 +50,8 @@ def claims(user: str = "alice", *, seconds: int = 600, **more: Any) -> dict[str,
 
 
 @pytest.fixture(scope="module")
-def jwks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JwksServer]:
-    server = JwksServer(tmp_path_factory.mktemp("issuer"))
+def jwks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IssuerServer]:
+    server = IssuerServer(tmp_path_factory.mktemp("issuer"), key_set(FIRST))
     yield server
     server.stop()
 
@@ -99,7 +67,7 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory,
     etcd: EtcdServer,
     minio: MinioServer,
-    jwks: JwksServer,
+    jwks: IssuerServer,
     trials: str,
 ) -> Iterator[SaslCluster]:
     trust = f'ssl.truststore.location="{jwks.trusted}" ssl.truststore.type="PEM"'
@@ -109,7 +77,7 @@ def cluster(
         "puts.per.second=1000",
         "sasl.enabled.mechanisms=OAUTHBEARER",
         f"{oauth}.jaas.config={BEARER_MODULE} required {trust};",
-        f"{oauth}.oauthbearer.jwks.endpoint.url={jwks.url}",
+        f"{oauth}.oauthbearer.jwks.endpoint.url={jwks.keys_url}",
         f"{oauth}.oauthbearer.jwks.endpoint.refresh.ms={REFRESH_MS}",
         f"{oauth}.oauthbearer.expected.audience=kafka",
         f"{oauth}.oauthbearer.expected.issuer={ISSUER}",
@@ -300,7 +268,7 @@ def accepts(bootstrap: str, issuer: RsaIssuer) -> bool:
     return refusal(bootstrap, issuer.token(claims())) is None
 
 
-def test_an_issuer_changes_its_keys_under_load(cluster: SaslCluster, jwks: JwksServer) -> None:
+def test_an_issuer_changes_its_keys_under_load(cluster: SaslCluster, jwks: IssuerServer) -> None:
     """Old and new side by side, then the old one is gone; nobody who is logged in notices."""
     bootstrap = cluster.bootstrap
     with writer(bootstrap, "rotation", lambda: FIRST.token(claims())) as failures:
@@ -380,3 +348,83 @@ def test_tokens_without_a_signature_are_taken_on_a_listener_that_asks_for_them(
     told = refusal(trials, FIRST.token(claims()))
     assert told is not None
     assert "invalid_token" in told[1]
+
+
+# Frazil's own tools.
+
+
+def listed(
+    cluster: SaslCluster, folder: Path, capsys: pytest.CaptureFixture[str], *settings: str
+) -> tuple[int, str]:
+    """What `frazil group list` ends with and says, by a file of these settings."""
+    file = folder / "client.properties"
+    protocol = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER")
+    file.write_text("\n".join([*protocol, f"bootstrap.servers={cluster.bootstrap}", *settings]))
+    code = main(["group", "list", "--command-config", str(file), "--timeout-ms", "20000"])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def test_a_tool_logs_in_with_the_token_in_a_file_and_is_told_that_another_is_refused(
+    cluster: SaslCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    settings = (
+        f"sasl.jaas.config={BEARER_MODULE} required extension_cluster='one';",
+        f"sasl.oauthbearer.token.endpoint.url=file://{file}",
+    )
+    file.write_text(FIRST.token(claims()) + "\n")
+    assert listed(cluster, tmp_path, capsys, *settings)[0] == 0
+    file.write_text(FIRST.token(claims(aud="another")))
+    code, said = listed(cluster, tmp_path, capsys, *settings)
+    assert code != 0
+    assert '{"status":"invalid_token"}' in said
+
+
+def test_a_tool_has_its_token_from_the_issuer_by_id_and_secret(
+    cluster: SaslCluster, jwks: IssuerServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jwks.issue = lambda: {"access_token": FIRST.token(claims()), "expires_in": 600}
+    trust = f'ssl.truststore.location="{jwks.trusted}" ssl.truststore.type="PEM"'
+    settings = (
+        f"sasl.oauthbearer.token.endpoint.url={jwks.tokens_url}",
+        f"sasl.jaas.config={BEARER_MODULE} required {trust};",
+        f"sasl.oauthbearer.client.credentials.client.id={CLIENT_ID}",
+        "sasl.oauthbearer.client.credentials.client.secret=",
+    )
+    assert listed(cluster, tmp_path, capsys, *settings[:3], settings[3] + CLIENT_SECRET)[0] == 0
+    code, said = listed(cluster, tmp_path, capsys, *settings[:3], settings[3] + "another one")
+    assert code != 0
+    assert "answers 401 (invalid_client)" in said
+    assert "another one" not in said
+
+
+def test_a_tool_goes_on_with_a_new_token_when_its_session_has_ended(
+    cluster: SaslCluster, jwks: IssuerServer
+) -> None:
+    """Tokens of two seconds; the agent closes the connection at their end, and nobody has to know."""
+    jwks.issue = lambda: {"access_token": FIRST.token(claims(seconds=2)), "expires_in": 2}
+    trust = f'ssl.truststore.location="{jwks.trusted}" ssl.truststore.type="PEM"'
+    login = client_settings_of(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{BEARER_MODULE} required {trust};",
+            "sasl.oauthbearer.token.endpoint.url": jwks.tokens_url,
+            "sasl.oauthbearer.client.credentials.client.id": CLIENT_ID,
+            "sasl.oauthbearer.client.credentials.client.secret": CLIENT_SECRET,
+        }
+    ).login
+    assert isinstance(login, BearerLogin)
+
+    async def work() -> None:
+        places = addresses(cluster.bootstrap)
+        async with KafkaClient(places, timeout_ms=60_000, login=BearerTokens(login)) as client:
+            for _ in range(2):
+                await asyncio.sleep(2.5)
+                await client.until_done(client.refresh)
+
+    before = ended(cluster)
+    asyncio.run(work())
+    assert ended(cluster).expired == before.expired + 2
+    assert ended(cluster).refused == before.refused

@@ -1,6 +1,7 @@
 """franz-go, sarama and kafkajs over SASL_SSL: each mechanism, wrong secrets, wrong authority, no right."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from tests.kit.certificates import Authority
+from tests.kit.tokens import EcIssuer, key_set
 from tests.parts import install
 from tests.parts.secured import (
     GUARDED,
@@ -27,7 +29,11 @@ pytestmark = pytest.mark.integration
 
 OURS = "ours"
 PLAIN_USER = ("plain", "a word")
+BEARER = "OAUTHBEARER"
+ALL = (*MECHANISMS, BEARER)
+ISSUER = EcIssuer()
 INVALID = {
+    BEARER: "invalid",
     "PLAIN": "Invalid username or password",
     "SCRAM-SHA-256": "invalid credentials",
     "SCRAM-SHA-512": "invalid credentials",
@@ -44,6 +50,10 @@ class Guarded:
     def login(self, mechanism: str, user: str = "alice") -> list[str]:
         if mechanism == "PLAIN":
             return [mechanism, *PLAIN_USER]
+        if mechanism == BEARER:
+            now_s = int(time.time())
+            claims = {"sub": user, "iat": now_s - 1, "exp": now_s + 600}
+            return [mechanism, user, ISSUER.token(claims)]
         who = self.security.who(user)
         return [mechanism, who.user, who.password]
 
@@ -54,7 +64,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     security = Security(folder / "security")
     stranger = folder / "stranger.pem"
     stranger.write_text(Authority("a stranger").pem)
-    settings = [*security.frazil, *GUARDED, "puts.per.second=1000"]
+    keys = folder / "keys.json"
+    keys.write_bytes(key_set(ISSUER))
+    settings = [
+        *(*security.frazil, *GUARDED, "puts.per.second=1000"),
+        f"sasl.enabled.mechanisms={','.join(ALL)}",
+        f"listener.name.sasl_ssl.oauthbearer.sasl.oauthbearer.jwks.endpoint.url=file://{keys}",
+    ]
     agent = FrazilDev(folder, *[word for each in settings for word in ("--set", each)])
     agent.child.argv += ["--set", f"listeners=SASL_SSL://127.0.0.1:{agent.port}"]
     with agent:
@@ -89,21 +105,19 @@ BOTH = pytest.mark.parametrize("client", ["franz", "sarama"])
 
 @BOTH
 def test_a_client_logs_in_by_each_mechanism_writes_and_reads(client: str, guarded: Guarded) -> None:
-    logins = [word for mechanism in MECHANISMS for word in guarded.login(mechanism)]
+    logins = [word for mechanism in ALL for word in guarded.login(mechanism)]
     told = run(client, guarded, guarded.security.authority, *logins)
-    assert told == ["ok"] * len(MECHANISMS)
+    assert told == ["ok"] * len(ALL)
 
 
 @BOTH
 def test_a_client_is_told_that_its_secret_is_wrong(client: str, guarded: Guarded) -> None:
     logins = [
-        word
-        for mechanism in MECHANISMS
-        for word in (mechanism, guarded.login(mechanism)[1], "wrong")
+        word for mechanism in ALL for word in (mechanism, guarded.login(mechanism)[1], "wrong")
     ]
     told = run(client, guarded, guarded.security.authority, *logins)
-    assert len(told) == len(MECHANISMS)
-    for mechanism, line in zip(MECHANISMS, told, strict=True):
+    assert len(told) == len(ALL)
+    for mechanism, line in zip(ALL, told, strict=True):
         assert INVALID[mechanism] in line
 
 
@@ -142,7 +156,7 @@ def kafkajs(guarded: Guarded, authority: Path, *login: str) -> str:
 
 def test_kafkajs_logs_in_over_tls_or_is_told_why_not(guarded: Guarded) -> None:
     authority = guarded.security.authority
-    for mechanism in MECHANISMS:
+    for mechanism in ALL:
         assert kafkajs(guarded, authority, *guarded.login(mechanism)) == "ok"
         user = guarded.login(mechanism)[1]
         assert "invalid" in kafkajs(guarded, authority, mechanism, user, "wrong").lower()

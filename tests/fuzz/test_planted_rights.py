@@ -1,16 +1,20 @@
 """Planted bugs about who is let in, and what is sent in clear, are found."""
 
 import random
+from typing import Any
 
 import pytest
 
 from broker.edge.tls_transport import TlsTransport
 from broker.rights.authorizer import Authorizer
+from broker.sasl import tokens
 from broker.sasl.plain import PlainUsers
 from protocol import apis, messages
 from protocol.framing import request_frame
 from tests.fuzz import grammar
+from tests.fuzz.campaign import Campaign
 from tests.fuzz.target import Target
+from tests.fuzz.targets.bearer import Bearer
 from tests.fuzz.targets.logins import Logins
 from tests.fuzz.targets.tls import Kind, Step, Tls
 from tests.fuzz.verdict import Checker
@@ -51,6 +55,23 @@ def test_somebody_who_is_let_in_with_a_wrong_password_is_found(
     assert found_by(Logins(), LOGIN) == ""
     monkeypatch.setattr(PlainUsers, "knows", lambda self, user, password: True)
     assert "was let in without a password" in found_by(Logins(), LOGIN)
+
+
+def test_somebody_who_is_let_in_by_a_token_that_nobody_signed_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campaign = Campaign(Bearer(), seed=1, strict=False)
+    campaign.run(until=float("inf"), count_max=400)
+    assert not campaign.found
+    claims = tokens._parts
+
+    def unchecked(token: str, _keys: object) -> Any:
+        return tokens._json(claims(token)[1])
+
+    monkeypatch.setattr(tokens, "_signed_claims", unchecked)
+    campaign = Campaign(Bearer(), seed=1, strict=False)
+    campaign.run(until=float("inf"), count_max=400)
+    assert any("that nobody signed" in each.finding.text for each in campaign.found.values())
 
 
 def test_something_that_is_changed_without_a_right_is_found(

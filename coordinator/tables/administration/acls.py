@@ -2,11 +2,12 @@
 
 Rows are bindings, in the order in which they were made; each is there once. They are indexed by
 type, pattern and name of the resource and by principal, so that a decision looks at those that can
-apply and at no others (`matching`). `version` is the position of the newest change: whoever
+apply and at no others (`matching`); those that allow something also by principal and operation, for
+who asks whether there is anything at all (`allowing`). `version` is the position of the newest change: whoever
 remembers decisions forgets them when it moves.
 
 Invariants: only real values are kept (no ANY, MATCH, UNKNOWN); their number and the size of their
-texts are bounded; the index has the rows and nothing else.
+texts are bounded; the indexes have the rows and nothing else.
 
 Left out: the decision itself (`broker.rights.authorizer`).
 """
@@ -52,6 +53,8 @@ class Acls:
         self._prefixed: dict[tuple[ResourceType, str], _Principals] = {}
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
         """How many prefixes of each length there are, by type of resource."""
+        self._allowing: dict[tuple[ResourceType, str, Operation], dict[AclBinding, None]] = {}
+        """Those that allow something, by principal and operation."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -71,12 +74,26 @@ class Acls:
                 found.append(here)
             if name == WILDCARD:
                 break
+        found += self.prefixes_of(resource_type, name)
+        return found
+
+    def prefixes_of(self, resource_type: ResourceType, name: str) -> Iterator[_Principals]:
+        """The ACLs of each pattern that is a prefix of this name, by principal."""
         for length in self._prefix_lengths.get(resource_type, ()):
             if length <= len(name):
                 here = self._prefixed.get((resource_type, name[:length]))
                 if here is not None:
-                    found.append(here)
-        return found
+                    yield here
+
+    def literally(self, resource_type: ResourceType, name: str) -> _Principals:
+        """The ACLs of the literal pattern, by principal."""
+        return self._literal.get((resource_type, name), {})
+
+    def allowing(
+        self, resource_type: ResourceType, principal: str, operation: Operation
+    ) -> Iterable[AclBinding]:
+        """Those that allow this very principal this very operation on something."""
+        return self._allowing.get((resource_type, principal, operation), ())
 
     def names(self, resource_type: ResourceType, name: str) -> bool:
         """Whether an ACL is about a resource by its very name, not by a prefix, nor about all."""
@@ -139,10 +156,17 @@ class Acls:
                 lengths = self._prefix_lengths.setdefault(binding.resource_type, {})
                 lengths[len(binding.name)] = lengths.get(len(binding.name), 0) + 1
         principals.setdefault(binding.principal, {})[binding] = None
+        if binding.permission is Permission.ALLOW:
+            self._allowing.setdefault(_allowed_by(binding), {})[binding] = None
 
     def _remove(self, binding: AclBinding) -> None:
         del self._rows[binding]
         self._size -= _size_of(binding)
+        if binding.permission is Permission.ALLOW:
+            allowing = self._allowing[_allowed_by(binding)]
+            del allowing[binding]
+            if not allowing:
+                del self._allowing[_allowed_by(binding)]
         key = (binding.resource_type, binding.name)
         index = self._index_of(binding)
         principals = index[key]
@@ -187,3 +211,7 @@ def misfit(binding: AclBinding) -> str | None:
 
 def _size_of(binding: AclBinding) -> int:
     return len(binding.name) + len(binding.principal) + len(binding.host)
+
+
+def _allowed_by(binding: AclBinding) -> tuple[ResourceType, str, Operation]:
+    return binding.resource_type, binding.principal, binding.operation

@@ -1,6 +1,7 @@
 """Decisions as Kafka's StandardAuthorizer makes them: a table of cases, and a slow model beside it."""
 
 import dataclasses
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from broker.calls.requester import Requester
 from broker.rights.authorizer import CACHED_MAX, Authorizer
 from coordinator.commands.rights_commands import AclBinding, CreateAcls, DeleteAcls
-from coordinator.tables.administration.acls import Acls
+from coordinator.tables.administration.acls import BINDINGS_MAX, Acls
 from protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -163,6 +164,21 @@ def test_something_may_be_done_to_some_resource_unless_all_that_allows_is_covere
     bindings, expected
 ):
     assert Authorizer(table(*bindings)).allows_some(ALICE, READ, TOPIC) is expected
+
+
+def test_what_others_may_do_takes_no_time_to_find_that_somebody_may_do_nothing():
+    """A client without a transactional id asks it with its first request; the table is full."""
+    acls = Acls()
+    rows = tuple(
+        ALLOWED._replace(name=f"t{number}", principal=f"User:{number % 5000}")
+        for number in range(BINDINGS_MAX)
+    )
+    acls.apply(CreateAcls(rows), Position(7))
+    authorizer = Authorizer(acls)
+    begun = time.thread_time()
+    assert not authorizer.allows_some(ALICE, READ, TOPIC)
+    assert authorizer.allows_some(Requester("User:7", ""), READ, TOPIC)
+    assert time.thread_time() - begun < 0.002
 
 
 def test_authorized_operations_are_bits_of_those_that_the_type_has():

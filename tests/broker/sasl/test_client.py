@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.sasl.client import Login, LoginError, exchange_of, login_of
+from broker.sasl.bearer_messages import client_first_of
+from broker.sasl.client import BearerClient, Login, LoginError, exchange_of, login_of
 from broker.sasl.exchange import Authenticated, Challenge
 from broker.sasl.plain import PlainExchange, PlainUsers
 from broker.sasl.scram import BY_NAME, ScramExchange, credential_of, salted_password
@@ -60,6 +61,15 @@ def test_plain_is_one_message():
     client = exchange_of(Login("PLAIN", "alice", "secret"), nonce="")
     users = PlainUsers.of({"alice": "secret"})
     assert PlainExchange(users).respond(client.begin()) == Authenticated("alice")
+    assert client.respond(b"") is None
+
+
+def test_a_token_is_one_message_and_the_reason_of_a_refusal_is_acknowledged():
+    message = BearerClient("a.b.c", {"cluster": "one"}).begin()
+    assert message == b"n,,\x01auth=Bearer a.b.c\x01cluster=one\x01\x01"
+    assert client_first_of(message) == ("a.b.c", "")
+    client = BearerClient("a.b.c", {})
+    assert client.respond(b'{"status":"invalid_token"}') == b"\x01"
     assert client.respond(b"") is None
 
 

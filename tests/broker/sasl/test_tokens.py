@@ -71,6 +71,13 @@ def test_headers_that_nobody_knows_are_read_over():
     assert verdict_of(ISSUER.token(CLAIMS, nonce="x", x5t="y", typ="at+jwt")) == ALICE
 
 
+@pytest.mark.parametrize("named", [["x"], ["kid"], ["b64"], [], "x"])
+def test_a_token_of_which_something_must_be_understood_is_not_taken(named):
+    """RFC 7515, section 4.1.11. joserfc lets pass what it knows by name, such as a chain of keys."""
+    header = {"kid": "first", "x": 1, "b64": True, "crit": named}
+    assert "crit" in reason(verdict_of(ISSUER.token(CLAIMS, **header)))
+
+
 def test_a_token_without_a_key_id_is_tried_with_the_only_key_that_fits():
     assert verdict_of(ISSUER.token(CLAIMS, kid=None)) == ALICE
     two = keys_of(key_set(ISSUER, RsaIssuer("second")))

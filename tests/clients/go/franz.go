@@ -1,5 +1,6 @@
 // franz-go logs in over TLS, writes a record and reads it back.
-// Arguments: bootstrap authority topic, and mechanism user password, as often as wanted.
+// Arguments: bootstrap authority topic, and mechanism user password, as often as wanted; of OAUTHBEARER
+// the password is a token.
 // Tells "@" and what became of each, in a line.
 package main
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -21,6 +23,8 @@ func mechanism(name, user, password string) sasl.Mechanism {
 	switch name {
 	case "PLAIN":
 		return plain.Auth{User: user, Pass: password}.AsMechanism()
+	case "OAUTHBEARER":
+		return oauth.Auth{Token: password}.AsMechanism()
 	case "SCRAM-SHA-256":
 		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
 	default:

@@ -1,5 +1,6 @@
 // sarama logs in over TLS, writes a record and reads it back.
-// Arguments: bootstrap authority topic, and mechanism user password, as often as wanted.
+// Arguments: bootstrap authority topic, and mechanism user password, as often as wanted; of OAUTHBEARER
+// the password is a token.
 // Tells "@" and what became of each, in a line.
 package main
 
@@ -29,6 +30,13 @@ func (c *conversation) Begin(user, password, authorizationID string) error {
 	return err
 }
 
+// As sarama has it of a user of OAUTHBEARER.
+type token string
+
+func (t token) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: string(t)}, nil
+}
+
 func settings(roots *x509.CertPool, mechanism, user, password string) *sarama.Config {
 	config := sarama.NewConfig()
 	config.ClientID = "sarama"
@@ -38,6 +46,7 @@ func settings(roots *x509.CertPool, mechanism, user, password string) *sarama.Co
 	config.Net.SASL.Version = sarama.SASLHandshakeV1
 	config.Net.SASL.Mechanism = sarama.SASLMechanism(mechanism)
 	config.Net.SASL.User, config.Net.SASL.Password = user, password
+	config.Net.SASL.TokenProvider = token(password)
 	hash := scram.SHA512
 	if mechanism == "SCRAM-SHA-256" {
 		hash = scram.SHA256

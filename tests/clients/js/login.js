@@ -1,5 +1,5 @@
 // kafkajs logs in by SASL and writes a record. Arguments: bootstrap topic mechanism user password
-// [authority], with which it does so over TLS.
+// [authority], with which it does so over TLS; of OAUTHBEARER the password is a token.
 // Prints "ok", or the name and the message of what went wrong.
 const fs = require("fs");
 const { Kafka, logLevel } = require("kafkajs");
@@ -10,7 +10,10 @@ const kafka = new Kafka({
   ssl: authority && { ca: [fs.readFileSync(authority)] },
   logLevel: logLevel.NOTHING,
   retry: { retries: 3 },
-  sasl: { mechanism: mechanism.toLowerCase(), username, password },
+  sasl:
+    mechanism === "OAUTHBEARER"
+      ? { mechanism: "oauthbearer", oauthBearerProvider: async () => ({ value: password }) }
+      : { mechanism: mechanism.toLowerCase(), username, password },
 });
 
 async function main() {

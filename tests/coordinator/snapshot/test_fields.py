@@ -22,6 +22,7 @@ from tests.coordinator.machine.story import begun
 from tests.coordinator.snapshot.compare import PLAIN, differences, fields_of
 
 DERIVED = {
+    "Acls._allowing": "ACLs by principal and operation",
     "Acls._literal": "ACLs by name and principal",
     "Acls._prefix_lengths": "counted as ACLs are read",
     "Acls._prefixed": "ACLs by prefix and principal",

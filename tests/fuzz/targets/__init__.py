@@ -3,6 +3,7 @@
 from tests.fuzz.target import Target
 from tests.fuzz.targets.agent import Agent
 from tests.fuzz.targets.batches import Batches
+from tests.fuzz.targets.bearer import Bearer
 from tests.fuzz.targets.commands import Commands, Machines
 from tests.fuzz.targets.frames import Frames
 from tests.fuzz.targets.http import Http
@@ -14,7 +15,7 @@ from tests.fuzz.targets.snapshots import Snapshots
 from tests.fuzz.targets.tls import Tls
 
 _ALL = (
-    *(Frames, Agent, Logins, Tls, Batches, Http, Sasl),
+    *(Frames, Agent, Logins, Tls, Batches, Http, Sasl, Bearer),
     *(Schemas, Commands, Machines, Snapshots, Objects),
 )
 TARGETS: dict[str, type[Target]] = {target.name: target for target in _ALL}
