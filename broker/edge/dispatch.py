@@ -83,7 +83,9 @@ class Dispatcher:
         """What comes in the middle of SASL is answered so, and the connection closed (Kafka's
         SaslServerAuthenticator); it is only closed where the answer has no shape at hand."""
         reason = f"{call!r} while it authenticates itself"
-        if handler.refusal is None or len(call.body) > AT_ONCE_BYTES_MAX:
+        # ApiVersions gets here in any version.
+        is_known = apis.is_served(call.api_key, call.version)
+        if handler.refusal is None or len(call.body) > AT_ONCE_BYTES_MAX or not is_known:
             call.close(reason)
             return
         request = messages.decode_request(call.api_key, call.version, call.body)

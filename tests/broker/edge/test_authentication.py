@@ -130,6 +130,18 @@ async def refused_in_between(client, key):
     assert ErrorCode.ILLEGAL_SASL_STATE in errors(answer)
 
 
+async def test_in_the_middle_of_it_a_request_of_a_version_still_to_come_closes_the_connection(
+    world,
+):
+    async with world.agents("one") as (one,):
+        client = one.connect(SASL)
+        await client.call(apis.SASL_HANDSHAKE, 1, handshake())
+        client.send(apis.API_VERSIONS, 127, body=bytes(8))
+        await settle()
+        assert client.closed
+        assert one.node.stats.failed_handlers == 0
+
+
 @pytest.mark.parametrize("api", apis.APIS.values(), ids=lambda api: api.name)
 async def test_in_the_middle_of_it_another_request_is_answered_as_illegal_and_the_connection_closed(
     api, world
