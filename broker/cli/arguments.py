@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from typing_extensions import override
 
 from broker.config.values import whole_number
+from broker.logs import printable
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -282,11 +283,17 @@ def place_of(options: argparse.Namespace) -> "AgentPlace":
 
 def _say(options: argparse.Namespace, said: "CommandResult") -> int:
     for line in said.lines:
-        print(line)
+        tell(line)
     complain(options.name, *said.warnings, *said.failures)
     return FAILED if said.failures else 0
 
 
+def tell(line: str, *, flush: bool = False) -> None:
+    """A line of what was asked for. Names in it come from whoever connects: the terminal does not obey
+    them."""
+    print(printable(line), flush=flush)
+
+
 def complain(name: str, *sentences: str) -> None:
     for sentence in sentences:
-        print(f"{name}: {sentence}", file=sys.stderr)
+        print(printable(f"{name}: {sentence}"), file=sys.stderr)
