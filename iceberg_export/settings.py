@@ -32,6 +32,8 @@ class Setting(NamedTuple):
 _ROWS = (
     Setting("agent", "http://127.0.0.1:9094"),
     Setting("agent.ca", ""),
+    Setting("agent.cert", ""),
+    Setting("agent.key", ""),
     Setting("agent.timeout.ms", "30000", minimum=100),
     Setting("agent.token", ""),
     Setting("agent.token.file", ""),
@@ -43,6 +45,8 @@ _ROWS = (
     Setting("schema.registry.bearer.auth.token", ""),
     Setting("schema.registry.bearer.auth.token.file", ""),
     Setting("schema.registry.ssl.ca.location", ""),
+    Setting("schema.registry.ssl.certificate.location", ""),
+    Setting("schema.registry.ssl.key.location", ""),
     Setting("schema.registry.timeout.ms", "10000", minimum=100),
     Setting("schema.registry.url", "http://127.0.0.1:8081"),
     Setting("split.bytes.max", str(64 * MIB), minimum=1),

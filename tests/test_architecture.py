@@ -31,7 +31,7 @@ FOR_ALL = {
     "storage": set(),
     "coordinator": {"stats"},
     "broker": {"config", "logs", "patterns"},
-    "iceberg_export": {"errors", "names", "progress", "settings", "steps", "units"},
+    "iceberg_export": {"errors", "names", "progress", "settings", "steps", "tls_files", "units"},
 }
 """Rooms that everybody in the package may import; they import none but each other."""
 
@@ -376,7 +376,6 @@ SHELLS = {
         "dead_letters.dead_letter_table",
         "dead_letters.reconcile",
         "plan.agent_client",
-        "plan.authorities",
         "records.read_chunks",
         "records.last_records",
         "runs.failures",
@@ -394,6 +393,7 @@ SHELLS = {
         "source.tables",
         "source.topics",
         "spark_daemon",
+        "tls_files",
         "table.catalog",
         "table.catalog_view",
         "table.commit",

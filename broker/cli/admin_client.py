@@ -60,10 +60,13 @@ def opened(
     except urllib.error.HTTPError:
         raise
     except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(reason, ssl.SSLCertVerificationError):
             said = f"the certificate of {url} is not trusted ({reason.verify_message})"
             raise ToolError(f"{said}: --ca-file names who signed it") from error
+        if isinstance(reason, ssl.SSLError) and "ALERT" in (reason.reason or ""):
+            told = reason.reason.replace("_", " ").lower()
+            raise ToolError(f"{url} refuses: {told} (--cert-file is what one shows)") from error
         raise ToolError(
             f"no agent answers at {url} ({reason}): is one running? (--agent says where)"
         ) from error

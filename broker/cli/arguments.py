@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from typing_extensions import override
 
 from broker.config.values import whole_number
+from broker.logs import printable
 from protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -237,18 +238,28 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ca-file", type=Path, metavar="FILE", help="who signed the agent's certificate (PEM)"
     )
+    parser.add_argument(
+        "--cert-file", type=Path, metavar="FILE", help="certificate and key to show to it (PEM)"
+    )
 
 
-def _context(file: Path | None) -> "ssl.SSLContext | None":
-    """Trusts whom the file has. Raises FailedError."""
+def _context(ca: Path | None, own: Path | None) -> "ssl.SSLContext | None":
+    """Trusts whom the one file has, and shows what is in the other. Raises FailedError."""
     import ssl
 
-    if file is None:
+    if ca is None and own is None:
         return None
+    file = ca
     try:
-        return ssl.create_default_context(cafile=file)
+        context = ssl.create_default_context(cafile=ca)
+        if own is not None:
+            file = own
+            # Without a password nobody is asked for one.
+            context.load_cert_chain(own, password=lambda: "")
     except OSError as error:
-        raise FailedError(f"cannot use the certificates in {file}: {error.strerror}") from error
+        reason = getattr(error, "reason", None) or error.strerror
+        raise FailedError(f"cannot use the certificates in {file}: {reason}") from error
+    return context
 
 
 def place_of(options: argparse.Namespace) -> "AgentPlace":
@@ -267,16 +278,22 @@ def place_of(options: argparse.Namespace) -> "AgentPlace":
         token = tokens_in(said)[0] if said.strip() else None
     except ValueError as error:
         raise FailedError(f"the agent's token is not usable: {error}") from error
-    return AgentPlace(options.agent, token, _context(options.ca_file))
+    return AgentPlace(options.agent, token, _context(options.ca_file, options.cert_file))
 
 
 def _say(options: argparse.Namespace, said: "CommandResult") -> int:
     for line in said.lines:
-        print(line)
+        tell(line)
     complain(options.name, *said.warnings, *said.failures)
     return FAILED if said.failures else 0
 
 
+def tell(line: str, *, flush: bool = False) -> None:
+    """A line of what was asked for. Names in it come from whoever connects: the terminal does not obey
+    them."""
+    print(printable(line), flush=flush)
+
+
 def complain(name: str, *sentences: str) -> None:
     for sentence in sentences:
-        print(f"{name}: {sentence}", file=sys.stderr)
+        print(printable(f"{name}: {sentence}"), file=sys.stderr)

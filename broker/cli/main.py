@@ -33,6 +33,7 @@ from broker.cli.arguments import (
     on_cluster,
     place_of,
     state,
+    tell,
     whole,
 )
 from broker.config.settings import Loaded, SettingsError, load
@@ -395,7 +396,7 @@ def _log_tail(options: argparse.Namespace) -> int:
         for line in log_tail.tail(
             place_of(options), after=options.after, follow=options.follow, as_json=options.json
         ):
-            print(line, flush=options.follow)
+            tell(line, flush=options.follow)
     except ToolError as error:
         raise FailedError(str(error)) from error
     return 0

@@ -6,7 +6,7 @@ keys that follow from a password by thousands of iterations, which takes ms, so 
 * it is done in a thread, `CHECKS_MAX` wait for it, and of an address `CHECKS_PER_ADDRESS_MAX`;
 * what was found right is remembered, as a digest under a key that this process drew, for as long as the
   credential is the one that it was held against: a change of it counts at once;
-* for a user that does not exist as much is done as for one that does.
+* where nothing is right as much is done for each user, whether there is one and by which mechanisms.
 """
 
 import asyncio
@@ -63,28 +63,33 @@ class Passwords:
         """Whether this is the user's password. Raises BusyError."""
         if self._plain.knows(user, password):
             return True
-        for mechanism in self._candidates(user):
+        if self._is_remembered(user, password):
+            return True
+        there = self._credentials().of_user(user)
+        # Whom there is first; then the others, since time must not tell which these are.
+        for mechanism in sorted(self._mechanisms, key=lambda each: each not in there):
             credential = self._credentials().get(user, mechanism)
-            mark = self._mark(user, mechanism, password)
-            if credential is not None and self._right.get(mark) == credential:
-                return True
             held = credential or made_up(self._credentials(), mechanism, user)
             proven = await self._prove(mechanism, password, held, address)
             # It may have changed meanwhile.
             if proven and credential is not None:
                 if self._credentials().get(user, mechanism) != credential:
                     return False
-                self._remember(mark, credential)
+                self._remember(self._mark(user, mechanism, password), credential)
                 return True
         return False
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _candidates(self, user: str) -> Sequence[ScramMechanism]:
-        """The mechanisms by which the user can log in; of one that does not exist the first."""
-        there = self._credentials().of_user(user)
-        return [each for each in self._mechanisms if each in there] or self._mechanisms[:1]
+    def _is_remembered(self, user: str, password: str) -> bool:
+        """Whether it was found right, and the credential is the same still."""
+        for mechanism in self._mechanisms:
+            credential = self._credentials().get(user, mechanism)
+            mark = self._mark(user, mechanism, password)
+            if credential is not None and self._right.get(mark) == credential:
+                return True
+        return False
 
     async def _prove(
         self, mechanism: ScramMechanism, password: str, credential: ScramCredential, address: str

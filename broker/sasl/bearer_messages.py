@@ -18,9 +18,10 @@ AUTH: Final = "auth"
 """The key of the token; that of an extension is another one."""
 
 # RFC 7628, section 3.1, and RFC 6750, section 2.1 for the token; Kafka's OAuthBearerClientInitialResponse.
+# Bounds and possessive quantifiers: as long as frames may be, none keeps the loop busy.
 _CLIENT_FIRST: Final = re.compile(
-    r"n,(?:a=(?P<authorization_id>(?:[^\x00,=]|=2C|=3D)+))?,\x01"
-    r"(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+    r"n,(?:a=(?P<authorization_id>(?:[^\x00,=]++|=2C|=3D){1,2000}+))?,\x01"
+    r"(?P<pairs>(?:[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01){0,100}+)\x01"
 )
 _BEARER: Final = re.compile(r"(?i:bearer) +(?P<token>[A-Za-z0-9._~+/=-]+)\s*")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")

@@ -16,6 +16,7 @@ from broker.sasl import jaas
 from broker.sasl.bearer_messages import ACKNOWLEDGED, OAUTHBEARER, client_first
 from broker.sasl.plain import PLAIN
 from broker.sasl.scram import BY_NAME, HASHES, credential_of, escaped, proof_of, salted_password
+from coordinator.commands.credential_commands import ITERATIONS_MAX, ITERATIONS_MIN
 
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
@@ -141,6 +142,10 @@ class _ScramClient:
             salt, iterations = b64decode(found["salt"]), int(found["iterations"])
         except binascii.Error:
             raise LoginError("the cluster's salt is not base64") from None
+        # Fewer would let whoever pretends to be the cluster guess the password from the proof, as in
+        # Kafka's clients; more keep the tool busy.
+        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise LoginError(f"the cluster asks for {iterations} iterations of SCRAM")
         salted = salted_password(kind, self._login.password, salt=salt, iterations=iterations)
         key = credential_of(self._login.user, kind, salted, salt=salt, iterations=iterations)
         without_proof = f"c=biws,r={found['nonce']}"

@@ -54,14 +54,15 @@ SALT_LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 """Of which Kafka's tools make salts (ScramFormatter.secureRandomString)."""
 
 # RFC 5802, section 7. A value has no comma; a name has "=2C" and "=3D" for comma and equals sign.
+# Bounds and possessive quantifiers: as long as frames may be, none keeps the loop busy.
 _CLIENT_FIRST: Final = re.compile(
-    r"(?P<header>[ny],(?:a=(?P<authorization_id>(?:[^,=]|=2C|=3D)+))?,)"
-    r"(?P<bare>n=(?P<user>(?:[^,=]|=2C|=3D)+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
-    r"(?P<extensions>(?:,[A-Za-z]+=[^,]*)*))"
+    r"(?P<header>[ny],(?:a=(?P<authorization_id>(?:[^,=]++|=2C|=3D){1,2000}+))?,)"
+    r"(?P<bare>n=(?P<user>(?:[^,=]++|=2C|=3D){1,2000}+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]++)"
+    r"(?P<extensions>(?:,[A-Za-z]++=[^,]*+){0,100}+))"
 )
 _CLIENT_FINAL: Final = re.compile(
     r"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
-    r"(?:,[A-Za-z]+=[^,]*)*)"
+    r"(?:,[A-Za-z]++=[^,]*+){0,100})"
     r",p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
 

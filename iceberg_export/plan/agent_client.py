@@ -78,8 +78,8 @@ class AgentClient:
         token: Callable[[], str | None] = lambda: None,
         context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
-        """`token`: what agents want to hear; None: nothing. `context`: whom to trust behind https;
-        None: whom the system trusts. Both are asked for each request."""
+        """`token`: what agents want to hear; None: nothing. `context`: whom to trust behind https, and
+        what to show; None: whom the system trusts. Both are asked for each request."""
         for address in addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
                 raise AgentError(f"agent {address!r} is not an address like http://host:9094")
@@ -277,12 +277,17 @@ class AgentClient:
                 f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {message or error.reason}"
             ) from error
         except (URLError, HTTPException, OSError) as error:
-            reason = getattr(error, "reason", error)
+            reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 said = (
                     f"its certificate is not trusted ({reason.verify_message}): is agent.ca right?"
                 )
                 raise _TryAnotherError(said) from error
+            if isinstance(reason, ssl.SSLError) and "ALERT" in (reason.reason or ""):
+                told = reason.reason.replace("_", " ").lower()
+                raise _TryAnotherError(
+                    f"it refuses: {told} (agent.cert is what one shows)"
+                ) from error
             raise _TryAnotherError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(text) > ANSWER_BYTES_MAX:
             raise AgentError(f"agent {address} answers with more than {ANSWER_BYTES_MAX} bytes")

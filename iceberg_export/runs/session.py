@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
-from iceberg_export.plan.authorities import Authorities
 from iceberg_export.plan.trust import pinned_store
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Committed, Job, always_continue, new_run_id
@@ -21,6 +20,7 @@ from iceberg_export.settings import Settings
 from iceberg_export.table.catalog import missing_warehouse, open_catalog
 from iceberg_export.table.commit import Pause
 from iceberg_export.tasks import spark
+from iceberg_export.tls_files import AGENT, TlsFiles
 
 TOPICS_NAMED_MAX = 10
 
@@ -37,7 +37,7 @@ class Session:
             sleep=time.sleep,
             store=pinned_store(settings.values),
             token=settings.agent_token,
-            context=Authorities(settings["agent.ca"]).context,
+            context=TlsFiles(settings.values, AGENT).context,
         )
         self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
         self.catalog = open_catalog(settings.catalog, settings.data)

@@ -43,7 +43,6 @@ from typing_extensions import override
 
 from iceberg_export.errors import SettingsError
 from iceberg_export.plan.agent_client import AgentClient
-from iceberg_export.plan.authorities import Authorities
 from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.plan.trust import pinned_store
 from iceberg_export.source.filters import Filter, narrow_range
@@ -52,6 +51,7 @@ from iceberg_export.source.read_options import KEEP, ReadOptions, parse_options
 from iceberg_export.source.streaming import Stream
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, Task
 from iceberg_export.source.topics import TopicColumns, TopicDecoding, topic_columns
+from iceberg_export.tls_files import AGENT, TlsFiles
 
 TOPIC_SCHEMA = StructType(
     [
@@ -169,7 +169,7 @@ def _client(options: ReadOptions) -> AgentClient:
         sleep=time.sleep,
         store=pinned_store(options.settings.values),
         token=options.settings.agent_token,
-        context=Authorities(options.settings["agent.ca"]).context,
+        context=TlsFiles(options.settings.values, AGENT).context,
     )
     pin(
         client,

@@ -8,7 +8,6 @@ answer, so no record becomes a dead letter because of a network.
 
 import base64
 import json
-import ssl
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
@@ -20,6 +19,7 @@ from typing_extensions import override
 
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.settings import token_in
+from iceberg_export.tls_files import REGISTRY, TlsFiles
 from iceberg_export.typed.types import Schema
 
 ROUNDS = 3
@@ -67,7 +67,7 @@ class RegistryClient:
         self._given = given
         _authorization(given)  # Mistakes are told before the first request.
         self._timeout_s = int(given["schema.registry.timeout.ms"]) / 1000
-        context = _tls(given["schema.registry.ssl.ca.location"])
+        context = TlsFiles(given, REGISTRY).context()
         self._open = build_opener(_NoRedirects, HTTPSHandler(context=context)).open
         self._sleep = sleep
         self._by_id: dict[int, Schema | None] = {}
@@ -238,17 +238,6 @@ def _authorization(given: Mapping[str, str]) -> dict[str, str]:
         packed = base64.b64encode(user_info.encode()).decode()
         return {"Authorization": f"Basic {packed}"}
     return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _tls(ca: str) -> ssl.SSLContext | None:
-    if not ca:
-        return None
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise SettingsError(
-            f"schema.registry.ssl.ca.location {ca} cannot be read: {error.strerror or error}"
-        ) from error
 
 
 def _text(found: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What is deployed agrees with what is built: metrics, settings, ports, packages."""
+"""What is deployed agrees with what is built: metrics, settings, packages. Rendered: `test_chart`."""
 
 import json
 import re
@@ -81,49 +81,6 @@ def test_settings_named_by_the_chart_exist() -> None:
     assert {"store", "log"} <= set(named) <= set(BY_NAME)
 
 
-def test_the_file_that_the_chart_writes_is_understood() -> None:
-    toml = (
-        '"listen" = "0.0.0.0:9092"\n"http" = "0.0.0.0:9094"\n"cluster.id" = "frazil"\n'
-        '"store" = "s3://bucket/prefix"\n"log" = "etcd://etcd:2379/frazil"\n'
-        '"logs.format" = "json"\n[kafka]\n"num.partitions" = "3"\n'
-    )
-    environ = {"FRAZIL_NODE_NAME": "frazil-0", "FRAZIL_ADVERTISE": "frazil-0.frazil-agents.ns.svc"}
-    settings = load(defaults={}, toml=("frazil.toml", toml), environ=environ, flags=()).settings
-    assert settings.node_name == "frazil-0"
-    assert settings.advertise[0].host == "frazil-0.frazil-agents.ns.svc"
-    assert settings.kafka.num_partitions == 3
-
-
-def test_the_file_that_the_chart_writes_with_kafkas_listeners_is_understood() -> None:
-    toml = (
-        '"http" = "0.0.0.0:9094"\n"store" = "s3://bucket/prefix"\n'
-        '"log" = "etcd://etcd:2379/frazil"\n[kafka]\n"listeners" = "SSL://0.0.0.0:9092"\n'
-        '"ssl.keystore.type" = "PEM"\n"ssl.keystore.location" = "/etc/frazil-certificates/a.pem"\n'
-    )
-    environ = {"FRAZIL_KAFKA_ADVERTISED_LISTENERS": "SSL://frazil-0.frazil-agents.ns.svc:9092"}
-    settings = load(defaults={}, toml=("frazil.toml", toml), environ=environ, flags=()).settings
-    assert settings.advertise[0].host == "frazil-0.frazil-agents.ns.svc"
-    # Either family of settings, and never both.
-    assert '"listen"' in template("configmap.yaml").partition("if not .Values.kafka.listeners")[2]
-    pod = template("statefulset.yaml").partition("{{- if not .Values.kafka.listeners }}")[2]
-    ours, kafkas = pod.partition("{{- end }}")[0].split("{{- else if not (hasKey")
-    assert "FRAZIL_ADVERTISE\n" in ours
-    assert "FRAZIL_KAFKA_ADVERTISED_LISTENERS\n" in kafkas
-
-
-def test_numbers_in_settings_are_written_as_they_are() -> None:
-    # Helm has them as floats, and writes large ones with an exponent, which is no number to us.
-    for name in ("configmap.yaml", "exporter.yaml"):
-        assert "toString" not in template(name)
-        assert "{{ $value | quote }}" not in template(name)
-        assert '= {{ include "frazil.value" $value }}' in template(name)
-    assert "int64 . | toString | quote" in template("_helpers.tpl")
-
-
-def test_agents_have_no_token_of_kubernetes() -> None:
-    assert "automountServiceAccountToken: false" in template("statefulset.yaml")
-
-
 def test_probes_ask_the_endpoints_of_the_agent() -> None:
     pod = (CHART / "templates" / "statefulset.yaml").read_text()
     assert pod.index("livenessProbe") < pod.index("/health/live") < pod.index("readinessProbe")
@@ -162,51 +119,7 @@ def template(name: str) -> str:
     return (CHART / "templates" / name).read_text()
 
 
-def test_kafkas_services_do_not_open_the_admin_port() -> None:
-    for service in re.split(r"^---$", template("services.yaml"), flags=re.MULTILINE):
-        if "kind: Service\n" not in service:
-            continue
-        is_admin = '  name: {{ include "frazil.name" . }}-admin\n' in service
-        assert ("httpPort" in service) == is_admin
-        assert ("service.port" in service) != is_admin
-        if is_admin:
-            assert "type: ClusterIP" in service
-
-
-def test_agents_and_exporter_have_the_token_and_use_the_admin_service() -> None:
-    mount = "{name: admin, mountPath: /etc/frazil-admin, readOnly: true}"
-    secret = 'secretName: {{ include "frazil.tokenSecret" . }}, items: [{key: token, path: token}]'
-    for name in ("statefulset.yaml", "exporter.yaml"):
-        assert mount in template(name)
-        assert secret in template(name)
-    variable = "FRAZIL_HTTP_TOKEN_FILE"
-    assert f"{{name: {variable}, value: /etc/frazil-admin/token}}" in template("statefulset.yaml")
-    assert variable.removeprefix("FRAZIL_").lower().replace("_", ".") in BY_NAME
-    exporter = template("exporter.yaml")
-    assert '"agent.token.file" = "/etc/frazil-admin/token"' in exporter
-    assert (
-        '"agent" = "{{ include "frazil.httpScheme" . }}://{{ include "frazil.name" . }}-admin.'
-        in exporter
-    )
-    assert "agent.token.file" in DEFAULTS
-
-
-def test_the_admin_port_speaks_tls_to_all_that_ask_it_or_to_none() -> None:
-    scheme = '{{ include "frazil.httpScheme" . }}'
-    assert f'"http" = "{scheme}://0.0.0.0:' in template("configmap.yaml")
-    assert (
-        template("statefulset.yaml").count('scheme: {{ include "frazil.httpScheme" . | upper }}')
-        == 2
-    )
-    assert f"scheme: {scheme}" in template("monitoring.yaml")
-    exporter = template("exporter.yaml")
-    assert '"agent.ca" = "/etc/frazil-certificates/ca.crt"' in exporter
-    assert "agent.ca" in DEFAULTS
-    mounted = exporter.partition("{{ .Values.certificates.secretName | quote }}, ")[2]
-    assert mounted.startswith("items: [{key: ca.crt, path: ca.crt}]"), "not the agents' key"
-
-
-def test_the_token_is_made_once_and_long_enough() -> None:
+def test_tokens_are_made_once_and_long_enough() -> None:
     made = template("admin.yaml")
     assert made.index('lookup "v1" "Secret"') < made.index("randAlphaNum 48 | b64enc")
     assert token("a" * 48) == "a" * 48

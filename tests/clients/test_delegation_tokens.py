@@ -149,6 +149,20 @@ def test_who_is_neither_owner_nor_renewer_is_refused_as_at_kafka(
     assert all("not valid Owner/Renewer" in each for each in told[0])
 
 
+def test_a_token_is_owned_by_a_user_and_at_kafka_by_whatever_is_named(
+    cluster: SaslCluster, kafka: str, tools: KafkaTools, files: dict[str, str]
+) -> None:
+    """At Kafka a token of `Group:staff` makes whoever has it `User:staff`: see rights.md, section 4."""
+    words = ("--create", "--max-life-time-period", "-1", "--owner-principal", "Group:staff")
+    theirs, ours = (
+        Tool(tools, bootstrap, files[ALICE[0]]).run(*words)
+        for bootstrap in (kafka, cluster.bootstrap)
+    )
+    assert "Created delegation token" in theirs
+    assert "Group:staff" in theirs
+    assert "InvalidPrincipalTypeException" in ours, ours
+
+
 def by_token(folder: Path, token_id: str, hmac: str, mechanism: str) -> str:
     """A file for Kafka's tools, of who has the token."""
     file = Path(client_properties(folder, token_id, hmac, mechanism))

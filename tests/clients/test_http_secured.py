@@ -1,7 +1,5 @@
 """Confluent's registry client, the exporter and our own tools with HTTP listeners of TLS, users and ACLs."""
 
-import http.client
-import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,10 +23,10 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
-from typing_extensions import override
 
 from tests.kit.certificates import Authority
 from tests.parts.process import free_port
+from tests.parts.secured import SecuredDev
 from tests.parts.servers import FrazilDev
 
 pytestmark = pytest.mark.integration
@@ -38,30 +36,6 @@ PRICED = ORDER[:-2] + ', {"name": "cents", "type": "long", "default": 0}]}'
 OPERATOR, EXPORTER = "the-token-of-an-operator", "the-token-of-an-exporter"
 READER = "the-token-of-a-reader"
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-
-
-class SecuredDev(FrazilDev):
-    """Its admin listener speaks TLS."""
-
-    @property
-    @override
-    def ready(self) -> bool:
-        return self.status("/health/ready") == 200
-
-    def status(self, path: str, *, token: str = "") -> int:
-        """What GET is answered; 0: nothing."""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        where = ("localhost", self.http_port)
-        connection = http.client.HTTPSConnection(*where, timeout=5, context=context)
-        try:
-            connection.request("GET", path, headers=headers)
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return 0
-        finally:
-            connection.close()
 
 
 class World(NamedTuple):

@@ -316,3 +316,34 @@ def test_where_a_topic_may_not_be_used_an_api_refuses_that_as_kafka_does(
     """What else is said of a group or a transaction that is not there is no matter of rights."""
     kafka, frazil = (told(bootstrap, api) for bootstrap in topic_closed)
     assert REFUSALS & {*frazil} == REFUSALS & {*kafka}
+
+
+@pytest.mark.parametrize("cluster", [AclPermissionType.ALLOW, AclPermissionType.DENY])
+def test_who_may_delete_on_the_cluster_deletes_any_topic_as_at_kafka(
+    topic_closed: list[str], cluster: AclPermissionType
+) -> None:
+    """What is denied of the topic itself does not count then; elsewhere it is all that does."""
+    name = f"doomed-{cluster.name.lower()}"
+    request = messages.DeleteTopicsRequest(
+        topics=[messages.DeleteTopicState(name=name)], timeout_ms=10_000
+    )
+    acls = [
+        acl(ResourceType.TOPIC, name),
+        acl(ResourceType.BROKER, "kafka-cluster", AclOperation.DELETE, cluster),
+        acl(ResourceType.BROKER, "kafka-cluster", AclOperation.ALL, AclPermissionType.ALLOW),
+    ]
+    codes = []
+    for bootstrap in topic_closed:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        create_topic(admin, name, 1)
+        for future in admin.create_acls(acls).values():
+            future.result(30)
+        shown = messages.MetadataRequest(topics=[messages.MetadataRequestTopic(name=name)])
+        until(
+            partial(ask, bootstrap, apis.METADATA, 12, shown), lambda answer: 29 in errors(answer)
+        )
+        codes.append(
+            [row.error_code for row in ask(bootstrap, apis.DELETE_TOPICS, 6, request).responses]
+        )
+    allowed = cluster is AclPermissionType.ALLOW
+    assert codes == [[0 if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED]] * 2

@@ -32,8 +32,14 @@ PLAIN_USER = ("plain", "a word")
 BEARER = "OAUTHBEARER"
 ALL = (*MECHANISMS, BEARER)
 ISSUER = EcIssuer()
+BAD_TOKEN = {
+    "franz": "unexpected data in oauth response",
+    "sarama": "invalid credentials",
+    "kafkajs": "not valid given the current sasl state",
+}
+"""What clients make of the reason, which they are told as an answer without an error (RFC 7628). Only
+sarama answers it, though not as it should, and hears of the refusal."""
 INVALID = {
-    BEARER: "invalid",
     "PLAIN": "Invalid username or password",
     "SCRAM-SHA-256": "invalid credentials",
     "SCRAM-SHA-512": "invalid credentials",
@@ -118,7 +124,7 @@ def test_a_client_is_told_that_its_secret_is_wrong(client: str, guarded: Guarded
     told = run(client, guarded, guarded.security.authority, *logins)
     assert len(told) == len(ALL)
     for mechanism, line in zip(ALL, told, strict=True):
-        assert INVALID[mechanism] in line
+        assert (BAD_TOKEN[client] if mechanism == BEARER else INVALID[mechanism]) in line
 
 
 @BOTH
@@ -159,7 +165,8 @@ def test_kafkajs_logs_in_over_tls_or_is_told_why_not(guarded: Guarded) -> None:
     for mechanism in ALL:
         assert kafkajs(guarded, authority, *guarded.login(mechanism)) == "ok"
         user = guarded.login(mechanism)[1]
-        assert "invalid" in kafkajs(guarded, authority, mechanism, user, "wrong").lower()
+        invalid = BAD_TOKEN["kafkajs"] if mechanism == BEARER else "invalid"
+        assert invalid in kafkajs(guarded, authority, mechanism, user, "wrong").lower()
     login = guarded.login("SCRAM-SHA-512", "bob")
     assert "Not authorized to access topics" in kafkajs(guarded, authority, *login)
     login = guarded.login("SCRAM-SHA-512")

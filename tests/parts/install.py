@@ -14,6 +14,7 @@ from tests.parts.cache import made_once
 
 ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+HELM_VERSION = "v3.22.0"
 KAFKA_VERSION = "4.3.1"
 FRANZ_GO_VERSION = "v1.22.2"
 SARAMA_VERSION = "v1.61.1"
@@ -74,6 +75,11 @@ def _etcd_tools() -> Path:
 def minio() -> Path:
     """The MinIO server's binary, an S3 server that passes all checks we rely on."""
     return made_once(f"minio-{MINIO_VERSION.rsplit('-', 1)[-1]}", _build_minio)
+
+
+def helm() -> Path:
+    """Helm's binary, which renders charts."""
+    return made_once(f"helm-{HELM_VERSION}", _build_helm)
 
 
 def kafka_jars() -> Path:
@@ -237,6 +243,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
     "go-clients": go_clients,
+    "helm": helm,
 }
 """What tests need."""
 
@@ -328,11 +335,20 @@ def _build_etcd(result: Path, scratch: Path) -> None:
 
 
 def _build_minio(result: Path, scratch: Path) -> None:
+    _install_go(result, scratch, f"github.com/minio/minio@{MINIO_VERSION}")
+
+
+def _build_helm(result: Path, scratch: Path) -> None:
+    _install_go(result, scratch, f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}")
+
+
+def _install_go(result: Path, scratch: Path, source: str) -> None:
+    """The binary of a Go program, by its package and version."""
     compiler, env = _go(scratch)
-    source = f"github.com/minio/minio@{MINIO_VERSION}"
     env = {**env, "GOBIN": str(scratch / "bin")}
     run([compiler, "install", "-trimpath", "-ldflags=-s -w", source], folder=scratch, env=env)
-    (scratch / "bin" / "minio").rename(result)
+    (made,) = (scratch / "bin").iterdir()
+    made.rename(result)
 
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>

@@ -4,6 +4,7 @@ A folder gets the files: `authority.pem`, which clients trust, and `agent.pem`, 
 certificate for 127.0.0.1 and localhost. Settings are Kafka's, for agents and for Kafka's own broker.
 """
 
+import http.client
 import os
 import secrets
 import socket
@@ -24,10 +25,11 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from typing_extensions import override
 
 from broker.sasl.client import Login, exchange_of
 from tests.kit.certificates import Authority
-from tests.parts.servers import FrazilCluster
+from tests.parts.servers import FrazilCluster, FrazilDev
 from tests.parts.topics import patiently, told
 
 SCRAM_512: Final = "SCRAM-SHA-512"
@@ -229,3 +231,27 @@ class SecuredCluster(FrazilCluster):
         """What a client of librdkafka is told; of the administrator by default."""
         everywhere = ",".join(agent.bootstrap for agent in self.agents)
         return {"bootstrap.servers": everywhere, **librdkafka(who or self.security.who())}
+
+
+class SecuredDev(FrazilDev):
+    """Its admin listener speaks TLS."""
+
+    @property
+    @override
+    def ready(self) -> bool:
+        return self.status("/health/ready") == 200
+
+    def status(self, path: str, *, token: str = "") -> int:
+        """What GET is answered; 0: nothing."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        where = ("localhost", self.http_port)
+        connection = http.client.HTTPSConnection(*where, timeout=5, context=context)
+        try:
+            connection.request("GET", path, headers=headers)
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return 0
+        finally:
+            connection.close()

@@ -1,5 +1,6 @@
 """The command line: bad input to every command is one clear sentence and an exit code."""
 
+import argparse
 import os
 import re
 import subprocess
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli import main
+from broker.cli import arguments, main
+from broker.cli.command_result import CommandResult
 from tests.kit.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
@@ -272,6 +274,20 @@ def test_certificates_are_made_where_they_are_wanted(
     assert run("certificates", "create", "agent1") == main.FAILED
     assert "--renew" in capsys.readouterr().err
     assert run("certificates", "create", "agent1", "--renew") == 0
+
+
+def test_names_that_others_have_chosen_do_not_command_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A group may be called so that a terminal clears itself, or a line looks like two."""
+    said = CommandResult(["a\x1b[2Jb  \u00e4"], ["one\ntwo"], ["bell\a"])
+    assert arguments._say(argparse.Namespace(name="frazil group list"), said) == main.FAILED
+    printed = capsys.readouterr()
+    assert printed.out == "a\\x1b[2Jb  \u00e4\n"
+    assert printed.err.splitlines() == [
+        "frazil group list: one\\ntwo",
+        "frazil group list: bell\\x07",
+    ]
 
 
 def test_settings_of_a_client_that_mean_nothing_are_told_once(

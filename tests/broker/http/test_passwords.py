@@ -83,11 +83,16 @@ async def test_what_was_right_is_remembered_until_the_credential_is_another(monk
     assert not await stage.right("ann", "changed")
 
 
-async def test_as_much_is_done_for_a_user_that_does_not_exist(monkeypatch) -> None:
-    stage = Stage(monkeypatch, SHA_512)
-    stage.credentials.apply(upsert("ann", "s3cret"))
-    assert not await stage.right("nobody", "s3cret")
-    assert stage.proofs == 1
+@pytest.mark.parametrize("there", [(), (SHA_256,), (SHA_512,), (SHA_256, SHA_512)])
+async def test_as_much_is_done_for_each_user_whether_there_is_one_or_not(
+    monkeypatch, there
+) -> None:
+    stage = Stage(monkeypatch, SHA_256, SHA_512)
+    stage.credentials.apply(upsert("somebody", "else"))
+    for mechanism in there:
+        stage.credentials.apply(upsert("ann", "s3cret", mechanism))
+    assert not await stage.right("ann", "wrong")
+    assert stage.proofs == 2
 
 
 @pytest.mark.real_loop

@@ -13,10 +13,13 @@ import pytest
 from broker.cli import doctor
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
+from broker.cli.main import main
 from broker.config.settings import Settings
 from iceberg_export.errors import AgentError as NotAskedError
 from iceberg_export.plan.agent_client import AgentClient
-from iceberg_export.plan.authorities import Authorities
+from iceberg_export.settings import DEFAULTS
+from iceberg_export.tls_files import AGENT, REGISTRY, TlsFiles
+from iceberg_export.typed.registry_client import RegistryClient
 from tests.kit.certificates import Authority, Signed
 from tests.kit.sockets import Place, Running, agent_of, settings_of
 from tests.kit.tls import client_context
@@ -171,12 +174,63 @@ async def test_tools_and_exporter_trust_whom_they_are_told_to(tmp_path: Path) ->
             timeout_ms=5_000,
             sleep=lambda _seconds: None,
             token=lambda: TOKEN,
-            context=Authorities(str(file)).context,
+            context=TlsFiles(DEFAULTS | {"agent.ca": str(file)}, AGENT).context,
         )
         with pytest.raises(NotAskedError, match=r"agent\.ca"):
             await asyncio.to_thread(client.topics)
         file.write_text(agent.authority.pem)
         assert (await asyncio.to_thread(client.topics)).topics == ()
+
+
+async def test_tools_and_exporter_show_certificates_where_those_are_required(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are their users, then: no token is needed."""
+    async with secured(
+        tmp_path,
+        "listener.name.http.ssl.client.auth=required",
+        "listener.name.registry.ssl.client.auth=required",
+        "http.roles.operator=User:CN=ops",
+        "http.roles.exporter=User:CN=exporter",
+    ) as agent:
+        (tmp_path / "ops.pem").write_text(agent.authority.sign("CN=ops").pem)
+        exporter = agent.authority.sign("CN=exporter")
+        (tmp_path / "own.pem").write_text(exporter.certificate_pem)
+        (tmp_path / "own-key.pem").write_text(exporter.key_pem())
+
+        def tool(*words: str) -> tuple[int, str]:
+            ca = ("--ca-file", str(tmp_path / "authority.pem"))
+            code = main(["job", "list", "--agent", agent.url, *ca, *words])
+            said = capsys.readouterr()
+            return code, said.out + said.err
+
+        def asking(*own: str) -> AgentClient:
+            files = [tmp_path / name for name in ("authority.pem", *own)]
+            given = dict(zip(AGENT, map(str, files), strict=False))
+            return AgentClient(
+                [agent.url],
+                timeout_ms=5_000,
+                sleep=lambda _seconds: None,
+                context=TlsFiles(DEFAULTS | given, AGENT).context,
+            )
+
+        code, said = await asyncio.to_thread(tool, "--cert-file", str(tmp_path / "ops.pem"))
+        assert (code, "snapshot" in said) == (0, True), said
+        code, said = await asyncio.to_thread(tool)
+        assert (code, "--cert-file" in said) == (1, True), said
+        code, said = await asyncio.to_thread(tool, "--cert-file", str(tmp_path / "own.pem"))
+        assert (code, "cannot use the certificates in" in said) == (1, True), said
+
+        own = asking("own.pem", "own-key.pem")
+        assert (await asyncio.to_thread(own.topics)).topics == ()
+        with pytest.raises(NotAskedError, match=r"agent\.cert"):
+            await asyncio.to_thread(asking().topics)
+
+        url = f"https://localhost:{agent.port('registry')}"
+        files = [tmp_path / name for name in ("authority.pem", "own.pem", "own-key.pem")]
+        given = dict(zip(REGISTRY, map(str, files), strict=True)) | {"schema.registry.url": url}
+        registry = RegistryClient(DEFAULTS | given, sleep=lambda _seconds: None)
+        assert await asyncio.to_thread(registry.by_id, 7) is None
 
 
 async def test_the_doctor_knows_the_agent_by_the_certificate_of_its_settings(

@@ -57,6 +57,14 @@ def test_an_answer_that_is_none_ends_the_attempt(answer):
         client.respond(answer)
 
 
+@pytest.mark.parametrize("iterations", [1, 4095, 16385, 9_999_999])
+def test_who_asks_for_too_few_iterations_gets_no_proof_to_guess_a_password_from(iterations):
+    client = exchange_of(Login("SCRAM-SHA-512", "alice", "secret"), nonce="client")
+    client.begin()
+    with pytest.raises(LoginError, match=f"asks for {iterations} iterations"):
+        client.respond(b"r=client1,s=c2FsdA==,i=%d" % iterations)
+
+
 def test_plain_is_one_message():
     client = exchange_of(Login("PLAIN", "alice", "secret"), nonce="")
     users = PlainUsers.of({"alice": "secret"})

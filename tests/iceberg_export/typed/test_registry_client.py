@@ -136,7 +136,7 @@ def test_an_address_that_is_away_is_passed_over(registry):
     ("url", "more", "said"),
     [
         ("registry:8081", {}, "is not an address like http://host:8081"),
-        ("http://r", {"ssl_ca_location": "/nowhere/ca.pem"}, "cannot be read"),
+        ("http://r", {"ssl_ca_location": "/nowhere/ca.pem"}, "cannot be used"),
         ("http://r", {"basic_auth_user_info": "a:b", "bearer_auth_token": "t"}, "cannot both"),
     ],
 )
