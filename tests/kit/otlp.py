@@ -125,7 +125,7 @@ def histogram(
         attributes=attributes(labels),
         explicit_bounds=bounds,
         bucket_counts=counts,
-        count=sum(counts),
+        count=sum(counts) % (1 << 64),
         sum=sum_of_all,
     )
     told = message("Histogram", data_points=[point], aggregation_temporality=temporality)
