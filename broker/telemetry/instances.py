@@ -65,8 +65,8 @@ class Instance:
         self.ends_ms = now_ms + max(KEPT_MS_MIN, intervals * self.asked.interval_ms)
 
     def may_push(self, now_ms: int) -> bool:
-        """Who was just told what is asked may push soon: clients spread their first pushes."""
-        return self.got_ms > self.pushed_ms or now_ms - self.pushed_ms >= self.asked.interval_ms
+        """Who was just told what is asked may push at once: it was told an interval after its last push."""
+        return now_ms - self.pushed_ms >= self.asked.interval_ms
 
 
 class Push(NamedTuple):

@@ -106,7 +106,7 @@ class Subscriptions:
         for name in names:
             configs = self._configs.of(ConfigKind.CLIENT_METRICS, name)
             known = self._parsed.get(name)
-            if known is None or known[0] is not configs:
+            if known is None:
                 left -= 1 + sum(map(len, configs.values())) // CHARACTERS_PER_ELEMENT
                 known = self._parse(name, configs)
             subscription = known[1]
@@ -129,7 +129,7 @@ class Subscriptions:
             except KafkaError:
                 subscription = None
         parsed = (configs, subscription)
-        if name in self._parsed or len(self._parsed) < PARSED_MAX:
+        if len(self._parsed) < PARSED_MAX:
             self._parsed[name] = parsed
         return parsed
 

@@ -229,6 +229,20 @@ async def test_a_client_that_moves_to_another_agent_goes_on_there(world):
         assert len(samples(two)) == 1
 
 
+async def test_a_client_of_an_agent_that_is_behind_hears_of_a_subscription_later(world):
+    async with world.agents("one", "two") as (one, two):
+        two.lag()
+        await subscribe(one)
+        client = Pusher(two)
+        assert (await client.ask()).requested_metrics == []
+        two.catch_up()
+        await two.log_client.barrier()
+        assert await client.push() is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        assert (await client.ask()).requested_metrics == ["*"]
+        assert await client.push(last=True) is ErrorCode.NONE
+        assert len(samples(two)) == 1
+
+
 async def test_with_no_place_for_metrics_nobody_is_asked_for_any(world):
     async with subscribed(world, telemetry_metrics_bytes="0") as one:
         assert (await Pusher(one).ask()).requested_metrics == []

@@ -67,7 +67,7 @@ async def test_payloads_are_posted_in_order_with_the_headers_that_were_set(path,
     assert forwarder.bytes_queued == 0
 
 
-@pytest.mark.parametrize("status", [302, 400, 503])
+@pytest.mark.parametrize("status", [307, 400, 503])
 async def test_what_a_collector_does_not_take_is_dropped_and_counted_and_said_once(status, caplog):
     collector = Collector()
     collector.status = status

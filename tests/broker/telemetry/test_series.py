@@ -147,7 +147,9 @@ def test_the_series_of_a_client_go_with_it():
     told.series.forget(instance_of(2))
     assert (told.samples(), told.series.count, told.series.bytes_used) == ({}, 0, 0)
     # A name that nobody has any more may be another metric's.
-    assert Told().take(instance_of(), counter("both")).left_out == {}
+    told.take(instance_of(3), counter("a"))
+    told.series.forget(instance_of(3))
+    assert told.take(instance_of(4), gauge("a.total")).left_out == {}
 
 
 def test_a_client_that_goes_while_its_points_are_taken_leaves_nothing():
