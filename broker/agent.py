@@ -344,6 +344,7 @@ class Agent:
         self._view.overloaded = load.sentences
         self._view.reader = node.reader
         self._view.log_client = log_client
+        self._view.client_metrics = node.telemetry.text
         self._view.registry = metrics.registry_of(
             metrics.Sources(
                 node=node,
@@ -439,6 +440,8 @@ class Agent:
         tasks.create_task(token_expiration.run(shells.node), name="expiry of tokens")
         tasks.create_task(shells.jobs.run(), name="jobs")
         tasks.create_task(shells.node.decisions.key_sets.run(), name="keys of tokens")
+        if shells.node.telemetry.forwarder is not None:
+            tasks.create_task(shells.node.telemetry.forwarder.run(), name="metrics of clients")
         await self._member.wait()
         await first_users.make(shells.node)
         if self._leaving:

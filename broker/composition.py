@@ -23,6 +23,8 @@ from broker.node import Node
 from broker.produce.produce_path import ProducePath
 from broker.rights.authorizer import Authorizer
 from broker.rights.rights import Rights
+from broker.telemetry.collecting import ClientTelemetry
+from broker.telemetry.forwarding import Forwarder
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.producer_ids import ProducerIds
 from coordinator.log.metadata_log import MetadataLog
@@ -93,7 +95,7 @@ def compose(
     def placement(listener: str) -> Placement:
         return node.placement(listener)
 
-    slices = Slices()
+    slices, off_loop = Slices(), OffLoop()
     node = Node(
         settings=settings,
         slices=slices,
@@ -112,7 +114,7 @@ def compose(
             rights=rights,
         ),
         reader=reader,
-        off_loop=OffLoop(),
+        off_loop=off_loop,
         producer_ids=ProducerIds(log_client),
         groups=GroupCoordinator(
             log_client,
@@ -124,6 +126,7 @@ def compose(
             rights=rights,
         ),
         transactions=TransactionCoordinator(log_client, settings=settings, boot_ms=parts.boot_ms),
+        telemetry=_telemetry(settings, parts, log_client, slices, off_loop),
         now_ms=parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,
@@ -132,6 +135,25 @@ def compose(
         rests=parts.rests,
     )
     return node
+
+
+def _telemetry(
+    settings: Settings, parts: Parts, log_client: LogClient, slices: Slices, off_loop: OffLoop
+) -> ClientTelemetry:
+    forwarder = None
+    if settings.telemetry_otlp_endpoint is not None:
+        headers = dict(settings.telemetry_otlp_headers)
+        forwarder = Forwarder(settings.telemetry_otlp_endpoint, headers)
+    return ClientTelemetry(
+        log_client.machine.dynamic_configs,
+        bytes_max=settings.kafka.telemetry_max_bytes,
+        series_bytes_max=settings.telemetry_metrics_bytes,
+        slices=slices,
+        off_loop=off_loop,
+        boot_ms=parts.boot_ms,
+        rng=parts.rng,
+        forwarder=forwarder,
+    )
 
 
 def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:

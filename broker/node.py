@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here 
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
     from broker.rights.rights import Rights
+    from broker.telemetry.collecting import ClientTelemetry
     from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.producer_ids import ProducerIds
     from coordinator.log_client import LogClient
@@ -115,6 +116,7 @@ class Node:
     producer_ids: "ProducerIds"
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"
+    telemetry: "ClientTelemetry"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
     boot_ms: Callable[[], int]

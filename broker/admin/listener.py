@@ -23,7 +23,7 @@ later. What reads the machine waits for a barrier first, so no answer is older t
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -109,6 +109,8 @@ class AdminView:
     reader: Reader | None = None
     """There when the log client is."""
     registry: CollectorRegistry | None = None
+    client_metrics: Callable[[], Iterable[bytes]] = list
+    """What clients pushed, in Prometheus' text format, a slice of it at a time."""
     pins: PinShares = field(default_factory=PinShares)
     sources: dict[TopicId, TableSource] = field(default_factory=dict)
     """From what this agent was told last how far tables are."""
@@ -200,11 +202,20 @@ def _json(
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
-    registry = request.app[VIEW].registry
+    view = request.app[VIEW]
+    registry = view.registry
     if registry is None:
         raise _RefusedError(503, "the agent is starting")
+
+    async def page() -> bytes:
+        parts = [metrics.exposition(registry)]
+        for part in view.client_metrics():
+            parts.append(part)
+            await asyncio.sleep(0)
+        return b"".join(parts)
+
     return web.Response(
-        body=await request.app[METRICS].get(lambda: metrics.exposition(registry)),
+        body=await request.app[METRICS].get(page),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
 

@@ -12,6 +12,8 @@ from broker.calls.slices import ELEMENTS_HELD_MAX
 from broker.config.settings import Settings
 from broker.fetch.answers import LOAD_BYTES_MAX
 from broker.groups.group_shares import JOINING_BYTES_MAX
+from broker.telemetry.forwarding import QUEUE_BYTES_MAX
+from broker.telemetry.instances import INSTANCE_BYTES, INSTANCES_MAX
 from coordinator.machine.machine import Machine
 from protocol.compression import DECOMPRESSED_BYTES_MAX
 
@@ -39,6 +41,7 @@ def parts_of(settings: Settings, *, request_bytes_max: int) -> dict[str, int]:
     `request_bytes_max`: of requests that are received or unanswered, all connections.
     """
     frame_bytes_max = settings.kafka.socket_request_max_bytes
+    forwarded = 0 if settings.telemetry_otlp_endpoint is None else QUEUE_BYTES_MAX
     return {
         "base": BASE_BYTES,
         "records in memory (cache.bytes)": settings.cache_bytes,
@@ -50,6 +53,10 @@ def parts_of(settings: Settings, *, request_bytes_max: int) -> dict[str, int]:
         "records that are searched": SPANS_SEARCHED * settings.segment_bytes_max,
         "long requests": ELEMENTS_HELD_MAX * ELEMENT_BYTES,
         "requests that wait for groups": JOINING_BYTES_MAX,
+        # Series are held, and a page of them is.
+        "metrics of clients": 2 * settings.telemetry_metrics_bytes
+        + INSTANCES_MAX * INSTANCE_BYTES
+        + forwarded,
     }
 
 

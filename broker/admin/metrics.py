@@ -124,6 +124,11 @@ def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
     return moved
 
 
+def _forwarded(sources: Sources) -> dict[str, int]:
+    forwarder = sources.node.telemetry.forwarder
+    return {} if forwarder is None else forwarder.counts
+
+
 def _refused(sources: Sources) -> float:
     """Who has no worker any more does not know what became of them."""
     jobs = sources.jobs
@@ -254,6 +259,21 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.node.groups.stats.shards_released),
     Row("frazil_group_rows_unreadable", COUNTER, "Groups of a version that this agent cannot read.",
         lambda s: s.node.groups.stats.unreadable),
+    # Metrics of clients.
+    Row("frazil_client_instances", GAUGE, "Clients that push metrics here.",
+        lambda s: len(s.node.telemetry.instances)),
+    Row("frazil_client_series", GAUGE, "Series of what they pushed.",
+        lambda s: s.node.telemetry.series.count),
+    Row("frazil_client_series_bytes", GAUGE, "What these take of telemetry.metrics.bytes.",
+        lambda s: s.node.telemetry.series.bytes_used),
+    Row("frazil_client_pushes", COUNTER, "Pushes of metrics, by Kafka's error that was answered.",
+        lambda s: s.node.telemetry.stats.pushes, "error"),
+    Row("frazil_client_points_left_out", COUNTER,
+        "Points of metrics that are in no series, by the reason.",
+        lambda s: s.node.telemetry.stats.left_out, "reason"),
+    Row("frazil_client_payloads_forwarded", COUNTER,
+        "Pushes for telemetry.otlp.endpoint, by what became of them.",
+        _forwarded, "outcome"),
     # Transactions.
     Row("frazil_transactions_open", GAUGE, "Open transactions of the cluster.",
         lambda s: s.node.transactions.open_count),

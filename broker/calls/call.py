@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from broker.calls.challenges import Challenge
 from broker.calls.requester import Requester
+from broker.calls.software import Software
 from broker.sasl.authentication import Authentication
 from protocol import apis
 from protocol.framing import response_head
@@ -30,6 +31,8 @@ class Connection(Protocol):
     """The client's address, for logs."""
     requester: Requester
     """Who it is; another one once it has authenticated itself (again)."""
+    software: Software
+    """What the client says it is made of."""
     authentication: Authentication | None
     """How far it is with SASL; None on a listener without."""
     closed: bool

@@ -15,6 +15,10 @@ _LISTENER: Final = re.compile(
 _HTTP_LISTENER: Final = re.compile(
     r"(https?)://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.*-]*):([0-9]{1,5})/?"
 )
+_ENDPOINT: Final = re.compile(
+    r"https?://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?(/[!-~]*)?"
+)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HOST_NAME: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 
 
@@ -45,6 +49,26 @@ def http_address(text: str) -> Address | None:
     if address.port is None:
         raise ValueError(f'"{text}" has no port (example: 127.0.0.1:9094)')
     return Address(address.host, address.port, secure)
+
+
+def http_endpoint(text: str) -> str | None:
+    """`http://host:port` or `https://…`, with a path or without."""
+    if not text.strip():
+        return None
+    if not _ENDPOINT.fullmatch(text.strip()):
+        raise ValueError(f'"{text}" is not an address (example: http://collector:4318)')
+    return text.strip()
+
+
+def http_headers(text: str) -> tuple[tuple[str, str], ...]:
+    """`name=value`, several with commas, as OTEL_EXPORTER_OTLP_HEADERS has them."""
+    found = []
+    for item in _items(text):
+        name, equals, value = item.partition("=")
+        if not (equals and _HEADER_NAME.fullmatch(name.strip())) or not value.isprintable():
+            raise ValueError("is not name=value, several with commas")
+        found.append((name.strip(), value.strip()))
+    return tuple(found)
 
 
 def http_listeners(text: str) -> tuple[Address, ...]:

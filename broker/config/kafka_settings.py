@@ -141,6 +141,8 @@ class KafkaSettings:
     """Principals by semicolons; `super_user_principals` are they."""
     socket_listen_backlog_size: int = _int("50", 1)
     socket_request_max_bytes: int = _int("104857600", 1)
+    telemetry_max_bytes: int = _int("1048576", 1)
+    """Of what a client pushes, as sent and inflated. No request may have more than 8 MiB."""
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _int("10000", 1)
     transaction_max_timeout_ms: int = _int("900000", 1)
     transaction_remove_expired_transaction_cleanup_interval_ms: int = _int("3600000", 1)

@@ -120,9 +120,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("quota.window.num", Kind.INT, "11"),
         ("quota.window.size.seconds", Kind.INT, "1"),
     ),
-    (Stance.NOT_YET, "client telemetry is not served yet"): (
-        ("telemetry.max.bytes", Kind.INT, "1048576"),
-    ),
     (Stance.NOTHING, "state lies in the metadata log, not in internal topics"): (
         ("add.partitions.to.txn.retry.backoff.max.ms", Kind.INT, "100"),
         ("add.partitions.to.txn.retry.backoff.ms", Kind.INT, "20"),

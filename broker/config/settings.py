@@ -150,6 +150,8 @@ ADDRESSES = ValueType("addresses", http_values.addresses)
 LISTENERS = ValueType("addresses", _listeners)
 ADDRESS_OR_OFF = ValueType("address or `off`", http_values.http_address)
 HTTP_LISTENERS = ValueType("addresses", http_values.http_listeners)
+HTTP_ENDPOINT = ValueType("URL", http_values.http_endpoint)
+HTTP_HEADERS = ValueType("name=value", http_values.http_headers)
 HOST_NAMES = ValueType("names", http_values.host_names)
 USERS = ValueType("name:password", http_values.users)
 FIRST_USERS = ValueType("users", first_users)
@@ -304,6 +306,14 @@ class Settings:
     registry_tokens: tuple[tuple[str, str], ...] = _setting(
         "schema.registry.tokens", "", TOKEN_FILES,
         "Users of the schema registry that say a token, as http.tokens.")
+    telemetry_metrics_bytes: int = _setting("telemetry.metrics.bytes", "4MiB", _bytes(0, GiB),
+        "Memory for what clients push (KIP-714), which /metrics tells; 300 bytes a series, about."
+        " What has no room is left out. 0: /metrics tells nothing of it.")
+    telemetry_otlp_endpoint: str | None = _setting("telemetry.otlp.endpoint", "", HTTP_ENDPOINT,
+        "A collector of OpenTelemetry that gets what clients push, over OTLP/HTTP:"
+        " `http://collector:4318`. Without a path: /v1/metrics.")
+    telemetry_otlp_headers: tuple[tuple[str, str], ...] = _setting("telemetry.otlp.headers", "",
+        HTTP_HEADERS, "For telemetry.otlp.endpoint: `name=value`, several with commas.", secret=True)
     first_users: tuple[FirstUser, ...] = _setting("first.users", "", FIRST_USERS,
         "Users of SCRAM that are made where there never was one:"
         " `SCRAM-SHA-512=[name=alice,password=…]`, several with commas, as"

@@ -32,6 +32,7 @@ from broker.calls.call import Call
 from broker.calls.challenges import Challenge, Challenges
 from broker.calls.requester import Requester
 from broker.calls.shares import owner_of
+from broker.calls.software import UNKNOWN
 from broker.calls.stalls import Trust
 from broker.edge.authentication import ExpiredError, admitted, splitter_of
 from broker.edge.connections import Connections
@@ -89,6 +90,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "queued",
         "requester",
         "shown",
+        "software",
     )
 
     def __init__(self, server: Connections["KafkaServerProtocol"], listener: str) -> None:
@@ -100,6 +102,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self.owner = owner_of("")
         """Whose share it counts for (`broker.calls.shares`)."""
         self.requester = Requester()
+        self.software = UNKNOWN
         self.authentication = server.authenticator.begin(listener)
         self.opened_ms = 0
         """When it was let in."""

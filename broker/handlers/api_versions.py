@@ -12,6 +12,7 @@ from typing import Final
 
 from broker.api import Api, Cold, error_alone
 from broker.calls.call import Call
+from broker.calls.software import software_of
 from broker.cluster import features
 from broker.node import Node
 from protocol import apis
@@ -34,6 +35,10 @@ async def handle(node: Node, call: Call, request: ApiVersionsRequest) -> ApiVers
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if call.version >= NAMED_SINCE:
+        call.connection.software = software_of(
+            request.client_software_name, request.client_software_version
+        )
     if call.connection.authentication is not None:
         call.connection.authentication.told_versions()
     told = node.log_client.machine.features

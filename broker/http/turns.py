@@ -5,7 +5,7 @@ of them would be made in one iteration, and everybody else, Kafka's clients firs
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
 class Turns:
@@ -27,13 +27,15 @@ class SharedAnswer:
         self._wait_s = wait_s
         self._lock = asyncio.Lock()
         self._made = 0
-        self._answer = b""
+        self._answer: bytes | None = None
 
-    async def get(self, make: Callable[[], bytes]) -> bytes:
+    async def get(self, make: Callable[[], Awaitable[bytes]]) -> bytes:
         made = self._made
         async with self._lock:
-            if self._made == made:
+            # Whoever was making one may have gone in the middle of it.
+            if self._made == made or self._answer is None:
                 await asyncio.sleep(self._wait_s)
                 self._made += 1
-                self._answer = make()
-        return self._answer
+                self._answer = None
+                self._answer = await make()
+            return self._answer

@@ -319,6 +319,39 @@ class DescribeClusterResponse:
 
 
 @dataclass(slots=True, kw_only=True)
+class GetTelemetrySubscriptionsRequest:
+    client_instance_id: bytes = bytes(16)
+
+
+@dataclass(slots=True, kw_only=True)
+class GetTelemetrySubscriptionsResponse:
+    throttle_time_ms: int = 0
+    error_code: int = ErrorCode.NONE
+    client_instance_id: bytes = bytes(16)
+    subscription_id: int = 0
+    accepted_compression_types: list[int] = field(default_factory=list)
+    push_interval_ms: int = 0
+    telemetry_max_bytes: int = 0
+    delta_temporality: bool = False
+    requested_metrics: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class PushTelemetryRequest:
+    client_instance_id: bytes = bytes(16)
+    subscription_id: int = 0
+    terminating: bool = False
+    compression_type: int = 0
+    metrics: bytes = b""
+
+
+@dataclass(slots=True, kw_only=True)
+class PushTelemetryResponse:
+    throttle_time_ms: int = 0
+    error_code: int = ErrorCode.NONE
+
+
+@dataclass(slots=True, kw_only=True)
 class ListConfigResourcesRequest:
     resource_types: list[int] = field(default_factory=list)  # v1+
 

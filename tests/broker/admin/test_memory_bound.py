@@ -8,6 +8,7 @@ from broker.admin.memory_bound import (
     parts_of,
 )
 from broker.config.settings import load
+from broker.telemetry.forwarding import QUEUE_BYTES_MAX
 from protocol.records import Record, build_batch
 from tests.kit.sockets import settings_of
 
@@ -27,6 +28,17 @@ def test_what_settings_of_memory_say_is_in_the_bound() -> None:
     less, greater = (memory_bound(each, request_bytes_max=REQUESTS) for each in (few, more))
     reads = 128 * MiB // 4 - 64 * MiB // 4
     assert greater - less == 64 * MiB + 32 * MiB + reads
+
+
+def test_metrics_of_clients_are_in_the_bound_and_so_is_what_waits_for_a_collector() -> None:
+    few, more = settings_of(), settings_of("telemetry.metrics.bytes=6MiB")
+    forwarding = settings_of("telemetry.otlp.endpoint=http://collector:4318")
+    less, greater, forwarded = (
+        parts_of(each, request_bytes_max=REQUESTS)["metrics of clients"]
+        for each in (few, more, forwarding)
+    )
+    assert greater - less == 2 * 2 * MiB
+    assert forwarded - less == QUEUE_BYTES_MAX
 
 
 def test_larger_requests_make_the_bound_larger() -> None:

@@ -27,7 +27,7 @@ def test_the_table_has_all_settings_of_kafka_4_3() -> None:
 
 
 def test_setting_without_meaning_here_is_taken_with_a_warning() -> None:
-    parsed = parse({"log.segment.bytes": "1048576", "telemetry.max.bytes": "1"})
+    parsed = parse({"log.segment.bytes": "1048576", "transaction.two.phase.commit.enable": "true"})
     assert parsed.mistakes == []
     assert "means nothing here" in parsed.warnings[0]
     assert "not yet" in parsed.warnings[1]

@@ -234,3 +234,32 @@ def test_units_are_understood() -> None:
 def test_the_reference_in_the_tree_is_current() -> None:
     written = reference.PAGE.read_text(encoding="utf-8")
     assert written == reference.page(), "run python -m broker.config.reference"
+
+
+def test_a_collector_is_an_address_with_headers() -> None:
+    settings = settings_of(
+        "telemetry.otlp.endpoint=https://[::1]:4318/otlp/v1/metrics",
+        "telemetry.otlp.headers=Authorization=Basic YWxpY2U=, x-scope = tenant one",
+    )
+    assert settings.telemetry_otlp_endpoint == "https://[::1]:4318/otlp/v1/metrics"
+    assert settings.telemetry_otlp_headers == (
+        ("Authorization", "Basic YWxpY2U="),
+        ("x-scope", "tenant one"),
+    )
+    assert "YWxpY2U" not in repr(settings)
+    assert settings_of().telemetry_otlp_endpoint is None
+    assert settings_of().telemetry_otlp_headers == ()
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["collector:4318", "grpc://collector", "http://", "http://a b", "http://h/a\nb"]
+)
+def test_an_endpoint_of_a_collector_that_is_no_address_is_a_mistake(endpoint: str) -> None:
+    (mistake,) = mistakes_of(f"telemetry.otlp.endpoint={endpoint}")
+    assert "is not an address" in mistake
+
+
+@pytest.mark.parametrize("headers", ["hush", "a b=hush", "=hush", "a=hush\r\nb: c"])
+def test_headers_that_could_not_be_sent_are_a_mistake_that_does_not_say_them(headers: str) -> None:
+    (mistake,) = mistakes_of(f"telemetry.otlp.headers={headers}")
+    assert "hush" not in mistake

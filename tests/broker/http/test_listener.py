@@ -254,7 +254,7 @@ async def test_who_asks_before_an_answer_is_made_shares_it_and_who_asks_after_ge
 ):
     shared, made = SharedAnswer(0.01), 0
 
-    def make() -> bytes:
+    async def make() -> bytes:
         nonlocal made
         made += 1
         return b"%d" % made

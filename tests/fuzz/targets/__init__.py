@@ -12,10 +12,11 @@ from tests.fuzz.targets.objects import Objects
 from tests.fuzz.targets.sasl import Sasl
 from tests.fuzz.targets.schemas import Schemas
 from tests.fuzz.targets.snapshots import Snapshots
+from tests.fuzz.targets.telemetry import Telemetry
 from tests.fuzz.targets.tls import Tls
 
 _ALL = (
-    *(Frames, Agent, Logins, Tls, Batches, Http, Sasl, Bearer),
+    *(Frames, Agent, Logins, Tls, Batches, Http, Sasl, Bearer, Telemetry),
     *(Schemas, Commands, Machines, Snapshots, Objects),
 )
 TARGETS: dict[str, type[Target]] = {target.name: target for target in _ALL}

@@ -1,0 +1,1 @@
+"""Tests of clients' metrics: what is asked, what is read, what is told."""

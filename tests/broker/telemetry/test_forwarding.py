@@ -1,0 +1,102 @@
+"""Payloads sent on to a collector: one that answers, one that refuses, one that is away."""
+
+import asyncio
+import contextlib
+
+import pytest
+from aiohttp import web
+
+from broker.telemetry.forwarding import QUEUE_BYTES_MAX, Forwarder
+
+pytestmark = pytest.mark.real_loop
+
+
+class Collector:
+    """An endpoint of OTLP/HTTP."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, bytes, dict[str, str]]] = []
+        self.status = 200
+
+    async def _take(self, request: web.Request) -> web.Response:
+        self.got.append((request.path, await request.read(), dict(request.headers)))
+        return web.Response(status=self.status, headers={"Location": "/elsewhere"})
+
+    @contextlib.asynccontextmanager
+    async def serving(self):
+        """Its address."""
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._take)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+async def settled(forwarder, count):
+    """Wait until so many payloads have come to something."""
+    async with asyncio.timeout(20):
+        task = asyncio.create_task(forwarder.run())
+        while sum(forwarder.counts.values()) < count:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("", "/v1/metrics"), ("/", "/v1/metrics"), ("/otlp/v1/metrics", "/otlp/v1/metrics")],
+)
+async def test_payloads_are_posted_in_order_with_the_headers_that_were_set(path, asked):
+    collector = Collector()
+    async with collector.serving() as address:
+        forwarder = Forwarder(address + path, {"Authorization": "Bearer s3cret"})
+        for payload in (b"one", b"two"):
+            forwarder.offer(payload)
+        await settled(forwarder, 2)
+    assert [(path, data) for path, data, _ in collector.got] == [(asked, b"one"), (asked, b"two")]
+    headers = collector.got[0][2]
+    assert headers["Content-Type"] == "application/x-protobuf"
+    assert headers["Authorization"] == "Bearer s3cret"
+    assert forwarder.counts == {"sent": 2}
+    assert forwarder.bytes_queued == 0
+
+
+@pytest.mark.parametrize("status", [307, 400, 503])
+async def test_what_a_collector_does_not_take_is_dropped_and_counted_and_said_once(status, caplog):
+    collector = Collector()
+    collector.status = status
+    async with collector.serving() as address:
+        forwarder = Forwarder(address, {"Authorization": "s3cret"})
+        for _ in range(3):
+            forwarder.offer(b"payload")
+        await settled(forwarder, 3)
+    assert forwarder.counts == {"failed": 3}
+    assert len(collector.got) == 3, "no redirect is followed"
+    told = [record for record in caplog.records if "dropped" in record.getMessage()]
+    assert len(told) == 1
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_collector_that_is_away_costs_payloads_and_nothing_else(caplog):
+    collector = Collector()
+    async with collector.serving() as address:
+        pass
+    forwarder = Forwarder(address, {})
+    forwarder.offer(b"lost")
+    await settled(forwarder, 1)
+    assert forwarder.counts == {"failed": 1}
+
+
+@pytest.mark.promise("P15")
+async def test_what_waits_for_a_collector_is_bounded():
+    forwarder = Forwarder("http://127.0.0.1:1", {})
+    for _ in range(100):
+        forwarder.offer(bytes(1 << 20))
+    assert forwarder.bytes_queued == QUEUE_BYTES_MAX
+    assert forwarder.counts == {"full": 92}
