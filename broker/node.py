@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here 
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
+    from broker.quotas.quotas import Quotas
     from broker.rights.rights import Rights
     from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.producer_ids import ProducerIds
@@ -115,6 +116,7 @@ class Node:
     producer_ids: "ProducerIds"
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"
+    quotas: "Quotas"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
     boot_ms: Callable[[], int]
