@@ -2,8 +2,8 @@
 
 Where the table is empty nobody is asked anything, and a call has no `Usage`. Else a client, that is a
 principal with a client id, is looked up once for each version of the table. Requests are counted when
-they are answered: bytes of Produce as they came, records of Fetch as they leave, and the time
-on the loop until then as percents of one core; what it takes after that is counted, and throttles the
+they are answered, Produce when it begins: bytes as they came, records of Fetch as they leave, and the
+time on the loop until then as percents of one core; what it takes after that is counted, and throttles the
 next one. The answer says for how long the client waits, and the edge does not read from it so long
 (`broker.edge.muting`).
 """
@@ -22,7 +22,9 @@ from protocol.types import POSITION_ZERO
 CLIENTS_MAX: Final = 10_000
 PERCENT_PER_NS: Final = 100 / 1e9
 """Of a second of the loop."""
-EXCEEDED: Final = "The throttling quota has been exceeded."
+THROTTLE_MS_MAX: Final = (1 << 31) - 1
+"""What an answer has room for."""
+ANY_BYTES: Final = 1 << 62
 _PRINCIPAL_TYPE: Final = "User:"
 
 
@@ -123,7 +125,7 @@ class Quotas:
 class Usage:
     """What one request uses up."""
 
-    __slots__ = ("_answered", "_begun_ns", "_client", "_mutation", "_quotas", "_spent_ns")
+    __slots__ = ("_begun_ns", "_client", "_mutation", "_quotas", "_spent_ns", "_wait_ms")
 
     def __init__(self, quotas: Quotas, client: Client) -> None:
         self._quotas = quotas
@@ -132,11 +134,17 @@ class Usage:
         """Of the step that the loop does for it; 0: it does none."""
         self._spent_ns = 0
         """In steps that have ended, and were not counted yet."""
-        self._answered = False
+        self._wait_ms: int | None = None
+        """What the answer told; None: it is not answered."""
         self._mutation = (0, 0)
         """For how many ms its mutations make it wait, and from when on."""
 
     # Steps of the loop.
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether anybody asks how long they take."""
+        return self._client.request is not None
 
     def begin(self) -> None:
         """The loop works on the request from now on."""
@@ -149,18 +157,24 @@ class Usage:
             self._spent_ns += self._quotas.loop_ns() - self._begun_ns
             self._begun_ns = 0
             request = self._client.request
-            if self._answered and request is not None:
+            if self._wait_ms is not None and request is not None:
                 request.record(self._take_percents(), self._quotas.boot_ms())
 
     # What handlers say.
 
     @property
-    def fetch_bytes_max(self) -> int | None:
-        """More in one answer would be over the quota by itself; None: there is no quota."""
+    def fetch_bytes_max(self) -> int:
+        """More in one answer would be over the quota by itself."""
         if self._client.fetch is None:
-            return None
+            return ANY_BYTES
         window = self._quotas.window
         return max(1, int(self._client.fetch.quota * window.least_ms / SECOND_MS))
+
+    def producing(self, byte_count: int) -> int:
+        """A Produce request of so many bytes begins; for how many ms its client will wait, as things
+        are now."""
+        sensor = self._client.produce
+        return 0 if sensor is None else sensor.record(byte_count, self._quotas.boot_ms())
 
     def mutate(self, partitions: int, *, strict: bool) -> None:
         """So many partitions are to be made or deleted. Not `strict`: they are, whatever the quota.
@@ -173,22 +187,22 @@ class Usage:
         now_ms = self._quotas.boot_ms()
         if strict and (over_ms := sensor.throttle_ms(now_ms)):
             self._mutation = (over_ms, now_ms)
-            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EXCEEDED)
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         sensor.take(partitions, now_ms)
         if not strict:
             self._mutation = (sensor.throttle_ms(now_ms), now_ms)
 
     # Answers: for how many ms the client waits.
 
-    def produced(self, byte_count: int) -> int:
-        """The answer to a Produce request of so many bytes leaves."""
+    def produced(self) -> int:
+        """The answer to a Produce request leaves."""
         now_ms = self._quotas.boot_ms()
         sensor = self._client.produce
         wait_ms = 0
         if sensor is not None:
-            wait_ms = sensor.record(byte_count, now_ms)
+            wait_ms = sensor.throttle_ms(now_ms)
             sensor.throttled_ms += wait_ms
-        return max(wait_ms, self._request_ms(now_ms))
+        return self._told(max(wait_ms, self._request_ms(now_ms)))
 
     def fetched(self, byte_count: int) -> int:
         """A fetch is to be answered with so many bytes of records; more than 0: it must be answered
@@ -201,27 +215,32 @@ class Usage:
         sensor = self._client.fetch
         request_ms = self._request_ms(now_ms)
         if sensor is None:
-            return request_ms
+            return self._told(request_ms)
         is_first = sensor.observed(now_ms) <= 0
         wait_ms = sensor.record(byte_count, now_ms)
         if is_first and not request_ms:
-            return 0
+            return self._told(0)
         if wait_ms or request_ms:
             sensor.take_back(byte_count, now_ms)
             sensor.throttled_ms += wait_ms
-        return max(wait_ms, request_ms)
+        return self._told(max(wait_ms, request_ms))
 
     def answered(self) -> int:
-        """Any other request is answered."""
+        """Any other request is answered; asked again, it says the same."""
+        if self._wait_ms is not None:
+            return self._wait_ms
         now_ms = self._quotas.boot_ms()
         mutation_ms, since_ms = self._mutation
         wait_ms = max(0, mutation_ms - (now_ms - since_ms))
         if wait_ms and self._client.mutations is not None:
             self._client.mutations.throttled_ms += wait_ms
-        return max(wait_ms, self._request_ms(now_ms))
+        return self._told(max(wait_ms, self._request_ms(now_ms)))
+
+    def _told(self, wait_ms: int) -> int:
+        self._wait_ms = min(wait_ms, THROTTLE_MS_MAX)
+        return self._wait_ms
 
     def _request_ms(self, now_ms: int) -> int:
-        self._answered = True
         request = self._client.request
         if request is None:
             return 0

@@ -117,6 +117,11 @@ class TokenBucket:
         """Until what was overdrawn is made up for; 0: it is not overdrawn."""
         return max(0, round(-self.tokens(quota, now_ms) / quota * SECOND_MS))
 
+    def missing(self, quota: float, now_ms: int) -> float:
+        """What there is not, of a second of the window."""
+        missing = self._most(quota) - self.tokens(quota, now_ms)
+        return missing * SECOND_MS / self._window.whole_ms
+
     def is_full(self, quota: float, now_ms: int) -> bool:
         return self.tokens(quota, now_ms) >= self._most(quota)
 

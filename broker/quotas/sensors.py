@@ -31,7 +31,7 @@ class Sensor:
     __slots__ = ("_rate", "_throttle_ms_max", "holder", "limit", "part", "throttled_ms", "used_ms")
 
     def __init__(
-        self, holder: Holder, limit: float, window: Window, *, throttle_ms_max: int | None
+        self, holder: Holder, limit: float, window: Window, *, throttle_ms_max: int
     ) -> None:
         self.holder = holder
         self.limit = limit
@@ -56,10 +56,7 @@ class Sensor:
 
     def throttle_ms(self, now_ms: int) -> int:
         """For how many ms a client waits as things are."""
-        wait_ms = self._rate.throttle_ms(self.quota, now_ms)
-        if self._throttle_ms_max is not None:
-            return min(wait_ms, self._throttle_ms_max)
-        return wait_ms
+        return min(self._rate.throttle_ms(self.quota, now_ms), self._throttle_ms_max)
 
     def take_back(self, value: float, now_ms: int) -> None:
         """What was recorded just now is not used up after all."""
@@ -102,6 +99,10 @@ class BucketSensor:
     def tokens(self, now_ms: int) -> float:
         return self._bucket.tokens(self.quota, now_ms)
 
+    def observed(self, now_ms: int) -> float:
+        """About what was taken per second lately."""
+        return self._bucket.missing(self.quota, now_ms)
+
     def is_blank(self, now_ms: int) -> bool:
         """It knows nothing that a new one would not."""
         return self._bucket.is_full(self.quota, now_ms)
@@ -122,6 +123,8 @@ class Sensors:
         self._sensors_max = sensors_max
         self._all: dict[Key, AnySensor] = {}
         self._swept_ms = 0
+        self.part = 1.0
+        """Of a quota of which nobody has used anything yet (`broker.upkeep.quota_usage`)."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -142,6 +145,8 @@ class Sensors:
         if sensor is None:
             sensor = self._all[key] = self._make(quota, key[1], found.limit)
             sensor.used_ms = now_ms
+            if quota is not Quota.CONNECTION_CREATION_RATE:
+                sensor.part = self.part
         sensor.limit = found.limit
         return sensor
 
@@ -169,7 +174,7 @@ class Sensors:
                 sample_ms = self._window.sample_ms
                 return Sensor(holder, limit, self._window, throttle_ms_max=sample_ms)
             case Quota.PRODUCER_BYTE_RATE | Quota.CONSUMER_BYTE_RATE:
-                return Sensor(holder, limit, self._window, throttle_ms_max=None)
+                return Sensor(holder, limit, self._window, throttle_ms_max=self._window.whole_ms)
 
 
 def _shared(found: Found) -> Holder:
