@@ -47,6 +47,7 @@ from broker.upkeep import (
     deleted_topics,
     first_users,
     offset_expiration,
+    quota_usage,
     token_expiration,
     transaction_expiration,
 )
@@ -438,6 +439,7 @@ class Agent:
             transaction_expiration.run(shells.node), name="expiry of transactional ids"
         )
         tasks.create_task(token_expiration.run(shells.node), name="expiry of tokens")
+        tasks.create_task(quota_usage.run(shells.node), name="usage of quotas")
         tasks.create_task(shells.jobs.run(), name="jobs")
         tasks.create_task(shells.node.decisions.key_sets.run(), name="keys of tokens")
         if shells.node.telemetry.forwarder is not None:

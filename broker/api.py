@@ -33,6 +33,7 @@ __all__ = [
     "Resource",
     "Right",
     "error_alone",
+    "tell_throttle",
 ]
 
 
@@ -58,6 +59,13 @@ def error_alone(response: Callable[..., Any]) -> ErrorResponse:
     return lambda call, request, error: response(error_code=error.code)
 
 
+def tell_throttle(call: Call, response: Any) -> None:
+    """Have the response to a call that has a usage say for how long its client is to wait."""
+    wait_ms = call.throttle()
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = max(wait_ms, response.throttle_time_ms)
+
+
 class Reply(NamedTuple):
     """Where the answer to a hot request in neutral shapes goes."""
 
@@ -67,6 +75,8 @@ class Reply(NamedTuple):
 
     def respond(self, response: Any) -> None:
         call = self.call
+        if call.usage is not None:
+            tell_throttle(call, response)
         call.answer([messages.encode_response(call.api_key, call.version, response)])
 
     def refuse(self, error: KafkaError) -> None:

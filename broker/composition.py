@@ -21,6 +21,8 @@ from broker.groups.group.live import GroupFactory
 from broker.groups.group_factory import GROUP_FACTORY
 from broker.node import Node
 from broker.produce.produce_path import ProducePath
+from broker.quotas.quotas import Quotas
+from broker.quotas.rates import SECOND_MS, Window
 from broker.rights.authorizer import Authorizer
 from broker.rights.rights import Rights
 from broker.telemetry.collecting import ClientTelemetry
@@ -36,6 +38,7 @@ from storage.reader import Reader
 from storage.stores.object_store import ObjectStore
 from storage.writer import Writer
 
+NS_PER_MS = 1_000_000
 audit_logger = logging.getLogger("frazil.audit")
 """Lines of JSON about refusals and changes of rights (`broker.rights.audit`)."""
 
@@ -51,6 +54,8 @@ class Parts:
     boot_ms: Callable[[], int]
     """A clock that nobody sets and that counts suspension."""
     rng: random.Random
+    loop_ns: Callable[[], int] | None = None
+    """As `boot_ms`, fine enough to measure steps of the loop by; None: that one will do."""
     rests: Callable[[int], None] = lambda waiting: None
     """Of the loop, for other threads (`broker.calls.rests`); a simulation has none."""
     jobs_in_loop: bool | None = None
@@ -127,6 +132,7 @@ def compose(
         ),
         transactions=TransactionCoordinator(log_client, settings=settings, boot_ms=parts.boot_ms),
         telemetry=_telemetry(settings, parts, log_client, slices, off_loop),
+        quotas=_quotas(settings, parts, log_client),
         now_ms=parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,
@@ -153,6 +159,20 @@ def _telemetry(
         boot_ms=parts.boot_ms,
         rng=parts.rng,
         forwarder=forwarder,
+    )
+
+
+def _quotas(settings: Settings, parts: Parts, log_client: LogClient) -> Quotas:
+    kafka = settings.kafka
+    return Quotas(
+        log_client.machine.client_quotas,
+        window=Window(kafka.quota_window_num, kafka.quota_window_size_seconds * SECOND_MS),
+        controller_window=Window(
+            kafka.controller_quota_window_num,
+            kafka.controller_quota_window_size_seconds * SECOND_MS,
+        ),
+        boot_ms=parts.boot_ms,
+        loop_ns=parts.loop_ns or (lambda: parts.boot_ms() * NS_PER_MS),
     )
 
 

@@ -35,6 +35,11 @@ def boot_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def loop_ns() -> int:
+    """A clock for the steps of the loop."""
+    return time.perf_counter_ns()
+
+
 def software_version() -> str:
     try:
         return metadata.version("frazil")

@@ -116,6 +116,13 @@ def propose_partitions(
     return future
 
 
+def charge_mutations(call: Call, partitions: int, *, strict_since: int) -> None:
+    """So many partitions are to be made or deleted (KIP-599). Raises KafkaError when the client's quota
+    is used up; before `strict_since` its connection only waits."""
+    if call.usage is not None:
+        call.usage.mutate(partitions, strict=call.version >= strict_since)
+
+
 def require_configs(
     node: Node, owner: Owner, name: str, configs: Iterable[tuple[str, str | None]]
 ) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here 
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
+    from broker.quotas.quotas import Quotas
     from broker.rights.rights import Rights
     from broker.telemetry.collecting import ClientTelemetry
     from broker.transactions.coordinator import TransactionCoordinator
@@ -117,6 +118,7 @@ class Node:
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"
     telemetry: "ClientTelemetry"
+    quotas: "Quotas"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
     boot_ms: Callable[[], int]

@@ -22,6 +22,7 @@ from broker.config.settings import Loaded, Settings
 from broker.environment import (
     boot_ms,
     loop_factory,
+    loop_ns,
     now_ms,
     open_adapters,
     raise_descriptors,
@@ -90,6 +91,7 @@ async def _main(
         log=log,
         now_ms=now_ms,
         boot_ms=boot_ms,
+        loop_ns=loop_ns,
         rng=secrets.SystemRandom(),  # Ids of members and sessions are drawn from it: nobody guesses the next.
         rests=Rests(boot_ms).look,
     )

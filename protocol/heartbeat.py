@@ -47,9 +47,17 @@ def parse_request(version: int, body: memoryview) -> Heartbeat:
     return Heartbeat(group_id, generation_id, member_id, instance_id)
 
 
+def response(version: int, code: ErrorCode, throttle_time_ms: int = 0) -> tuple[bytes]:
+    """The parts of an answer's body."""
+    return _encode(version, code, throttle_time_ms) if throttle_time_ms else _kept(version, code)
+
+
 @cache
-def response(version: int, code: ErrorCode) -> tuple[bytes]:
-    """The parts of an answer's body; throttle time 0."""
-    throttle = bytes(4) if version >= THROTTLE_SINCE else b""
+def _kept(version: int, code: ErrorCode) -> tuple[bytes]:
+    return _encode(version, code, 0)
+
+
+def _encode(version: int, code: ErrorCode, throttle_time_ms: int) -> tuple[bytes]:
+    throttle = INT32.pack(throttle_time_ms) if version >= THROTTLE_SINCE else b""
     tags = b"\0" if version >= FLEXIBLE_SINCE else b""
     return (throttle + struct.pack(">h", code) + tags,)

@@ -1,7 +1,7 @@
 """Who may import whom, and which modules may wait, read clocks or draw lots.
 
-Three tables (docs/design/README.md says why). `MAY_IMPORT`: packages point one way. `ROOMS`: so do
-the rooms of a package, that is its folders, and each module that lies beside them; lowest first.
+Three tables (docs/design/README.md says why). `MAY_IMPORT`: packages point one way. `ROOMS`: so do the
+rooms of a package, that is its folders, and each module that lies beside them; lowest first.
 `SHELLS`: the closed list of modules that may touch the world; every other module is pure: it imports
 neither an impure module nor a shell, so purity holds through whatever it imports. Imports for the
 eyes of a type checker count like all others.
@@ -71,8 +71,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
     },
     "broker": {
+        "quotas": set(),
         "sasl": set(),
-        "calls": {"sasl"},
+        "calls": {"quotas", "sasl"},
         "rights": {"calls"},
         "cluster": {"calls"},
         "groups.group": set(),
@@ -98,6 +99,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "fetch",
             "groups",
             "produce",
+            "quotas",
             "rights",
             "sasl",
             "telemetry",
@@ -112,6 +114,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "jobs.kinds",
             "node",
             "produce",
+            "quotas",
             "reports",
             "rights",
             "telemetry",
@@ -125,14 +128,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "groups.group",
             "node",
             "produce",
+            "quotas",
             "rights",
             "telemetry",
             "transactions",
         },
         "guards": {"api", "calls", "node", "rights"},
         "handler_support": {"calls", "node", "sasl"},
-        "upkeep": {"groups", "node", "sasl", "transactions"},
-        "edge": {"api", "calls", "guards", "node", "rights", "sasl"},
+        "upkeep": {"groups", "node", "quotas", "sasl", "transactions"},
+        "edge": {"api", "calls", "guards", "node", "quotas", "rights", "sasl"},
         "client": {"edge", "sasl"},
         "trial": {"sasl"},
         "handlers": {
@@ -146,6 +150,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "handler_support",
             "node",
             "produce",
+            "quotas",
             "rights",
             "sasl",
             "transactions",
@@ -269,6 +274,7 @@ SHELLS = {
         "edge.authentication",
         "edge.connections",
         "edge.limits",
+        "edge.muting",
         "cli.acl_arguments",
         "cli.acl_tool",
         "cli.admin_client",
@@ -361,6 +367,7 @@ SHELLS = {
         "trial.authority",
         "trial.certificate_files",
         "trial.secure_dev",
+        "upkeep.quota_usage",
         "upkeep.token_expiration",
         "upkeep.transaction_expiration",
         "transactions.producer_ids",

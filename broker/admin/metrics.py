@@ -25,11 +25,13 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from broker.admin import quota_metrics
 from broker.admin.load_watch import LoadWatch
 from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
 from broker.produce.produce_path import ProducePath
 from broker.reports.export_holds import hold_left_ms
+from coordinator.commands.config_commands import Quota
 from coordinator.commands.job_commands import JobKind
 from coordinator.log_client import LogClient
 from protocol.apis import APIS
@@ -113,6 +115,18 @@ def _fetch_bytes(sources: Sources) -> dict[str, float]:
     stats = sources.node.fetching.stats
     own, other = stats.own_rack_bytes, stats.other_rack_bytes
     return {"none": stats.answered_bytes - own - other, "own": own, "other": other}
+
+
+def _of_quotas(name: str, measure: str, quota: Quota, what: str) -> tuple[Row, Row]:
+    """The two metrics of a quota: what is used, and for how long clients wait."""
+    return (
+        Row(f"frazil_{name}_{measure}", GAUGE, f"{what}, where it has a quota.",
+            lambda s: quota_metrics.used(s.node.quotas, quota), ("user", "client_id")),
+        Row(f"frazil_{name}_throttle_time_seconds", COUNTER,
+            "For how long the quota's clients were told to wait.",
+            lambda s: quota_metrics.throttled_seconds(s.node.quotas, quota),
+            ("user", "client_id")),
+    )  # fmt: skip
 
 
 def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
@@ -228,6 +242,15 @@ TABLE: tuple[Row, ...] = (
     Row("frazil_fetch_partitions_sent_on", COUNTER,
         "Fetched partitions whose consumer was sent to an agent of its zone.",
         lambda s: s.node.fetching.stats.sent_on),
+    # Quotas of clients.
+    *_of_quotas("produce", "byte_rate", Quota.PRODUCER_BYTE_RATE, "Bytes that a client writes"),
+    *_of_quotas("fetch", "byte_rate", Quota.CONSUMER_BYTE_RATE, "Bytes that a client reads"),
+    *_of_quotas("request", "time", Quota.REQUEST_PERCENTAGE,
+        "Percents of the loop that a client takes"),
+    *_of_quotas("controller_mutation", "tokens", Quota.CONTROLLER_MUTATION_RATE,
+        "Tokens that a client has left"),
+    *_of_quotas("connection", "tokens", Quota.CONNECTION_CREATION_RATE,
+        "Tokens for new connections that an address has left"),
     # Groups that this agent coordinates.
     Row("frazil_group_shards", GAUGE, "Shards of groups held by this agent.",
         lambda s: len(s.node.groups.claims.served)),

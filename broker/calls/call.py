@@ -12,6 +12,7 @@ from typing_extensions import override
 from broker.calls.challenges import Challenge
 from broker.calls.requester import Requester
 from broker.calls.software import Software
+from broker.quotas.quotas import Usage
 from broker.sasl.authentication import Authentication
 from protocol import apis
 from protocol.framing import response_head
@@ -75,6 +76,8 @@ class Call:
         "received_ms",
         "refused_stale",
         "stale",
+        "throttle_ms",
+        "usage",
         "version",
     )
 
@@ -115,11 +118,22 @@ class Call:
         """The answer asks the client to confirm that it means this transaction."""
         self.elements = 0
         """Of a long request, once it was decoded (`broker.calls.slices`)."""
+        self.usage: Usage | None = None
+        """What it uses up of its client's quotas; None: it has none."""
+        self.throttle_ms = 0
+        """For so long its client is not heard once it is answered (`broker.edge.muting`)."""
         self.on_drop: Callable[[], object] | None = None
         """Called when its connection is gone before it is answered: what waits need not go on."""
         self.answered = False
         self.parts: list[Buffer] | None = None
         """The framed answer, for the connection; None before, and when there is none to send."""
+
+    def throttle(self) -> int:
+        """For how many ms its client is to wait, which the answer tells. For all but Produce and
+        Fetch, which say what they carry."""
+        if self.usage is not None:
+            self.throttle_ms = self.usage.answered()
+        return self.throttle_ms
 
     def answer(self, body: Sequence[Buffer] | None) -> None:
         """Answer with the parts of a response body, without header (which is added here).

@@ -66,6 +66,8 @@ class KafkaSettings:
     connection_failed_authentication_delay_ms: int = _int("100", 0)
     connections_max_idle_ms: int = _long("600000")
     """Negative: connections are never closed for idleness."""
+    controller_quota_window_num: int = _int("11", 1)
+    controller_quota_window_size_seconds: int = _int("1", 1)
     delegation_token_expiry_check_interval_ms: int = _long("3600000", 1)
     delegation_token_expiry_time_ms: int = _long("86400000", 1)
     """Until a token has to be renewed."""
@@ -137,6 +139,9 @@ class KafkaSettings:
     offsets_retention_minutes: int = _int("10080", 1)
     producer_id_expiration_check_interval_ms: int = _int("600000", 1)
     producer_id_expiration_ms: int = _int("86400000", 1)
+    quota_window_num: int = _int("11", 1)
+    """Samples over which the rates of clients are taken."""
+    quota_window_size_seconds: int = _int("1", 1)
     super_users: str = _word("")
     """Principals by semicolons; `super_user_principals` are they."""
     socket_listen_backlog_size: int = _int("50", 1)

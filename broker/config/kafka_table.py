@@ -67,6 +67,7 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, "0.8"),
     ),
     (Stance.NOTHING, "classes of Java cannot be run here"): (
+        ("client.quota.callback.class", Kind.CLASS, None),
         (
             "principal.builder.class",
             Kind.CLASS,
@@ -112,13 +113,6 @@ UNSERVED: dict[tuple[Stance, str], tuple[Row, ...]] = {
         ("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None),
         ("sasl.oauthbearer.scope", Kind.STRING, None),
         ("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None),
-    ),
-    (Stance.NOT_YET, "quotas are not served yet"): (
-        ("client.quota.callback.class", Kind.CLASS, None),
-        ("controller.quota.window.num", Kind.INT, "11"),
-        ("controller.quota.window.size.seconds", Kind.INT, "1"),
-        ("quota.window.num", Kind.INT, "11"),
-        ("quota.window.size.seconds", Kind.INT, "1"),
     ),
     (Stance.NOTHING, "state lies in the metadata log, not in internal topics"): (
         ("add.partitions.to.txn.retry.backoff.max.ms", Kind.INT, "100"),

@@ -292,6 +292,9 @@ class Settings:
         "Rows of all partitions that agents keep in memory before the oldest leave it.")
     collect_interval_ms: int = _setting("collect.interval.ms", "60000", _ms(1000, 86_400_000),
         "How often objects that nothing points at any more are deleted.")
+    quota_scope: str = _setting("frazil.quota.scope", "agent", _one_of("agent", "cluster"),
+        "What a client quota is of: each agent, as Kafka's are each broker's, or all agents"
+        " together, which share it out by what they report in the metadata log.")
     logs_level: str = _setting("logs.level", "info", _one_of("debug", "info", "warning", "error"),
         "What this agent writes to standard error.")
     logs_format: str = _setting("logs.format", "text", _one_of("text", "json"),

@@ -36,7 +36,7 @@ from broker.calls.software import UNKNOWN
 from broker.calls.stalls import Trust
 from broker.edge.authentication import ExpiredError, admitted, splitter_of
 from broker.edge.connections import Connections
-from broker.edge.gather import write_gathered
+from broker.edge.gather import HEAVY_BYTES, is_big, write_gathered
 from broker.edge.numbering import FrameUnderWay, Numbering
 from broker.edge.unread import unread_bytes
 from protocol import apis
@@ -45,8 +45,6 @@ from protocol.types import Buffer
 
 logger = logging.getLogger(__name__)
 
-HEAVY_BYTES: Final = 256 << 10
-"""Who is given more in one turn has it behind the others."""
 CLOSING_MS_MAX: Final = 5_000
 """A closed connection whose last answers nobody takes is cut off after this."""
 
@@ -83,6 +81,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "heavy",
         "listener",
         "marked",
+        "muted",
         "number",
         "opened_ms",
         "owner",
@@ -91,6 +90,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         "requester",
         "shown",
         "software",
+        "throttled",
     )
 
     def __init__(self, server: Connections["KafkaServerProtocol"], listener: str) -> None:
@@ -119,6 +119,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         too many new connections a second."""
         self.queued = False
         """It waits until a request of it may start (`broker.edge.starts`)."""
+        self.muted = False
+        """Nothing is read, and nothing begins (`broker.edge.muting`)."""
+        self.throttled = False
+        """It is over a quota, and no answer has left since that did not say so."""
         self._server = server
         self._memory = server.memory
         self._limits = server.limits.connection
@@ -275,7 +279,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Write what is answered, start what may start, read on or stop. Once per loop turn."""
         if self.closed:
             return
-        if not self.heavy and self._has_much():
+        if not self.heavy and self._pending and is_big(self._pending[0]):
             self.heavy = True
             self._server.mark(self)
             return
@@ -294,11 +298,18 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._start_calls()
         self._regulate()
 
+    def unmuted(self) -> None:
+        """It is heard again (`muting.Mutable`)."""
+        if self._buffered:
+            self._memory.set_receiving(self, receiving=True)
+        self._server.mark(self)
+
     def leave(self) -> None:
         """Read no more; close when all that was read is answered."""
         if self.closed or self._ending:
             return
         self._ending, self._ending_kind = "the agent is leaving", "leaving"
+        self._server.mutes.lift(self)
         # A parked fetch is no reason to stay: nothing is lost when it gets no answer.
         if all(call.api_key == apis.FETCH for call in self._pending):
             self._finish()
@@ -317,7 +328,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if self.closed:
             if quiet_ms > CLOSING_MS_MAX:
                 self._transport.abort()
-        elif quiet_ms > idle_ms_max and (not self._pending or not self._writing):
+        elif not self.muted and quiet_ms > idle_ms_max and (not self._pending or not self._writing):
             self.abort("idle", f"nothing for {quiet_ms} ms")
 
     # What the bounds of all connections look at (`broker.edge.pressure`, `broker.edge.places`).
@@ -351,9 +362,9 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     @property
     def waits_since_ms(self) -> int | None:
-        """When its oldest unanswered request came; None: there is none, or a Produce among them."""
+        """When its oldest request came; None: there is none, one is a Produce, or a quota holds them."""
         pending = self._pending
-        if not pending or any(call.api_key == apis.PRODUCE for call in pending):
+        if not pending or self.muted or any(call.api_key == apis.PRODUCE for call in pending):
             return None
         return pending[0].received_ms
 
@@ -399,10 +410,10 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         """Start every call whose turn it is; most often the one that was just read."""
         waiting = self._waiting
         starts = self._server.starts
-        while waiting and self._writing and not self.closed and not self.queued:
+        while waiting and self._writing and not (self.closed or self.queued or self.muted):
             call = waiting[0]
             if call.api_key == apis.PRODUCE:
-                if self._exclusive:
+                if self._exclusive or (self.throttled and self._started):
                     return
                 if self._server.node.producing.full:
                     self.blocked = True
@@ -423,6 +434,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         sound = False
         try:
             self._server.dispatcher.dispatch(call, self._server.tasks)
+            self.throttled = self.throttled or call.throttle_ms > 0
             sound = True
         except ProtocolError as error:
             sound = True
@@ -469,7 +481,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         stats = self._server.node.stats
         parts: list[Buffer] = []
         now_ms = self._server.node.boot_ms()
-        refused = False
+        refused, muted_ms = False, 0
         if not self.shown and pending and pending[0].answered and self._may_be_known():
             self.shown = True
             self._splitter.frame_bytes_max = self._limits.frame_bytes_max
@@ -479,6 +491,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._release(call)
             stats.count_answer(call.api_key, now_ms - call.received_ms)
             refused = refused or call.refused_stale
+            muted_ms = max(muted_ms, call.throttle_ms)
+            self.throttled = call.throttle_ms > 0
             if call.challenge is not None:
                 self._challenges.told(call.challenge)
             if call.parts is not None:
@@ -494,16 +508,12 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                 if self._challenges.leaving:
                     # uvloop writes at the end of this turn; the next one shows that it has.
                     self._server.mark(self)
+        if muted_ms and not self._ending:
+            self._server.mutes.mute(self, muted_ms)
+            self._memory.set_receiving(self, receiving=False)
 
     def _may_be_known(self) -> bool:
         return self.authentication is None or self.authentication.is_complete
-
-    def _has_much(self) -> bool:
-        """Whether its next answer is a big one. Those to Produce never are."""
-        call = self._pending[0] if self._pending else None
-        if call is None or call.api_key == apis.PRODUCE or call.parts is None:
-            return False
-        return sum(map(len, call.parts)) > HEAVY_BYTES
 
     def _count_challenges(self) -> None:
         """Those that were told have left when nothing waits in the transport."""
@@ -520,11 +530,13 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         limits = self._limits
         memory = self._memory
         roomy = self._bytes + self._buffered <= memory.allowance or self.number in memory.turns
-        if not roomy:
+        if not roomy and not self.muted:
             memory.hold_back(self)
         reading = (
             self._writing
             and not self.blocked
+            and not self.muted
+            and not (self.throttled and self._pending)
             and not self.queued
             and not self._ending
             and len(self._pending) < limits.requests_max
@@ -584,4 +596,5 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._buffered = 0
         self._memory.hold(-held)
         self._memory.forget(self)
+        self._server.mutes.forget(self)
         self._server.starts.forget(self)

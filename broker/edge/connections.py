@@ -7,6 +7,7 @@ from broker.calls.stalls import StallWatch
 from broker.edge.authentication import Authenticator, Refusals
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits
+from broker.edge.muting import Mutes
 from broker.edge.pressure import RequestMemory
 from broker.edge.starts import Starts
 from broker.node import Node
@@ -28,6 +29,7 @@ class Connections(Protocol[MemberT_contra]):
     starts: Starts
     authenticator: Authenticator
     refusals: Refusals
+    mutes: Mutes
 
     @property
     def tasks(self) -> asyncio.TaskGroup: ...

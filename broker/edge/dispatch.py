@@ -23,11 +23,12 @@ from functools import partial
 from typing import Any, Final
 
 from broker import guards
-from broker.api import Api, Cold, Encoded, Hot, Reply
+from broker.api import Api, Cold, Encoded, Hot, Reply, tell_throttle
 from broker.calls.call import Call
 from broker.calls.shares import Flow, owner_of
 from broker.calls.slices import AbandonedError
 from broker.node import Node
+from broker.quotas.steps import counted
 from coordinator.log.metadata_log import LogError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -46,6 +47,10 @@ LOG_SHARE_REFUSAL: Final = (
 )
 
 
+WITHOUT_QUOTAS: Final = frozenset({apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
+"""It is not known yet whose they would be, as in Kafka."""
+
+
 class Dispatcher:
     """Hands calls to the handlers of the table."""
 
@@ -61,6 +66,20 @@ class Dispatcher:
 
         Raises ProtocolError for a body that is not what its header says.
         """
+        quotas = self._node.quotas
+        if quotas.table and call.api_key not in WITHOUT_QUOTAS:
+            usage = quotas.usage(call.connection.requester.principal, call.client_id)
+            if usage is not None:
+                call.usage = usage
+                usage.begin()
+                try:
+                    self._hand_over(call, tasks)
+                finally:
+                    usage.end()
+                return
+        self._hand_over(call, tasks)
+
+    def _hand_over(self, call: Call, tasks: asyncio.TaskGroup) -> None:
         api = self._served[call.api_key]
         handler = api.handler
         authentication = call.connection.authentication
@@ -96,6 +115,8 @@ class Dispatcher:
 
     async def _run(self, work: Coroutine[Any, Any, None], call: Call) -> None:
         self._node.rest()
+        if call.usage is not None and call.usage.is_timed:
+            work = counted(work, call.usage)
         # `gather` hands errors over as values. Here, at the border of one connection, an error
         # that nobody foresaw ends that connection, and is counted; it must not end the agent.
         outcomes: list[BaseException | None] = [*await asyncio.gather(work, return_exceptions=True)]
@@ -194,6 +215,8 @@ class Dispatcher:
         if isinstance(response, Encoded):
             call.answer(response.parts)
         else:
+            if call.usage is not None:
+                tell_throttle(call, response)
             turns = self._node.slices.of(call)
             call.answer([await turns.run(encode_slices(call.api_key, call.version, response))])
 

@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from broker.calls.call import Call
+from protocol import apis
 from protocol.types import Buffer
 
+HEAVY_BYTES: Final = 256 << 10
+"""Who is given more in one turn has it behind the others."""
 JOINED_BYTES_MAX: Final = 4 << 10
 """Parts smaller than this are joined: one copy is cheaper than one more entry of a writev."""
 
@@ -30,3 +34,10 @@ def write_gathered(transport: asyncio.Transport, parts: Sequence[Buffer]) -> int
         gathered.append(b"".join(small))
     transport.writelines(gathered)
     return size
+
+
+def is_big(call: Call) -> bool:
+    """Whether the answer is a big one. Those to Produce never are."""
+    if call.api_key == apis.PRODUCE or call.parts is None:
+        return False
+    return sum(map(len, call.parts)) > HEAVY_BYTES

@@ -2,12 +2,13 @@
 
 One `KafkaServer` per agent, for all its listeners; `broker.edge.connection` has what happens on a
 single connection, `broker.edge.pressure` who may go on when memory is scarce, `broker.edge.places`
-for how many there is room, `broker.edge.starts` whose request begins next (P15). Answers of one loop
+for how many there is room, `broker.edge.starts` whose request begins next (P15), `broker.edge.muting`
+who is over a quota. Answers of one loop
 turn leave in one write per connection. Those that are given much have their turns behind all others.
 No kind of turns takes longer than `LIGHT_MS` or `HEAVY_MS` in one turn of the loop: who is given much
 keeps nobody else waiting.
 
-Left out: opening sockets (the composition root does), quotas, what requests mean.
+Left out: opening sockets (the composition root does), what requests mean.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from broker.edge.authentication import Authenticator, Refusals
 from broker.edge.connection import KafkaServerProtocol
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits, limits_of
+from broker.edge.muting import Mutes
 from broker.edge.places import Guest, Pace, Places
 from broker.edge.pressure import RequestMemory
 from broker.edge.starts import Starts
@@ -84,6 +86,7 @@ class KafkaServer:
             boot_ms=node.boot_ms,
             call_later=lambda s, f: asyncio.get_running_loop().call_later(s, f),
         )
+        self.mutes = Mutes(window_ms=node.quotas.window.whole_ms, boot_ms=node.boot_ms)
         self._places = Places(
             limits.connections_max,
             limits.connections_per_address_max,
@@ -176,6 +179,8 @@ class KafkaServer:
         self.node.stats.connections_total += 1
         self.node.stats.connections_open = len(self.connections)
         delay_ms = self._pace.delay_ms(connection.opened_ms)
+        if self.node.quotas.table:
+            delay_ms = max(delay_ms, self.node.quotas.connection_delay_ms(connection.address))
         if delay_ms:
             connection.opened_ms += delay_ms
             connection.blocked = True

@@ -23,7 +23,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -45,7 +45,7 @@ from broker.fetch.answers import (
     watches_of,
 )
 from broker.fetch.arrivals import Arrivals
-from broker.fetch.fetches import Fetch, FetchStats
+from broker.fetch.fetches import Fetch, FetchStats, topics_of
 from broker.fetch.permitted import permitted
 from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
 from broker.fetch.sessions import (
@@ -54,7 +54,12 @@ from broker.fetch.sessions import (
     PlaceKey,
     places_slices,
 )
-from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, read_missing
+from broker.fetch.store_reads import (
+    LOAD_SECONDS_MAX,
+    ReadBudget,
+    count_failures,
+    read_missing,
+)
 from broker.fetch.woken import WokenFetches
 from broker.rights.rights import Rights
 from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic
@@ -67,8 +72,6 @@ from protocol.errors import ErrorCode, ProtocolError
 from protocol.fetch import (
     FetchRequest,
     FetchResponse,
-    PartitionAnswer,
-    TopicAnswer,
     encode_end,
     encode_head,
     encode_response,
@@ -81,7 +84,6 @@ from protocol.messages.codec import refusable
 from protocol.types import Buffer, Incarnation, TopicId
 from storage.formats.spans import ObjectId
 from storage.reader import Reader
-from storage.stores.object_store import ObjectNotFoundError, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +100,6 @@ PLACES_PER_SLICE: Final = 250
 REQUEST_BYTES_AT_ONCE: Final = 16 * 1024
 """Of a request that is parsed in the call: about 500 partitions."""
 ZSTD_FROM: Final = 10
-FAILURES_TOLD_MAX: Final = 10
-"""Log lines of one fetch."""
 
 
 class FetchPath:
@@ -293,7 +293,12 @@ class FetchPath:
     def _go_on(self, fetch: Fetch) -> None:
         # What many partitions are watched by must be let go of, whoever waits for the answer.
         if fetch.parked is not None or not fetch.call.abandoned:
+            usage = fetch.call.usage
+            if usage is not None:
+                usage.begin()
             self._consider(fetch)
+            if usage is not None:
+                usage.end()
 
     # Reading.
 
@@ -368,45 +373,33 @@ class FetchPath:
         # Meanwhile topics may have been deleted, and rows with them.
         return self._is_unsure(fetch, statuses)
 
-    def _count_failures(self, fetch: Fetch, failures: Sequence[StoreError]) -> None:
-        for error in failures:
-            self.stats.storage_errors += 1
-            is_gone = isinstance(error, ObjectNotFoundError)
-            self.stats.objects_gone += is_gone and not fetch.unreachable
-        told = dict.fromkeys(failures)  # An object has records of many partitions.
-        for error in islice(told, FAILURES_TOLD_MAX):
-            logger.warning("records cannot be read: %s", error)
-        if len(told) > FAILURES_TOLD_MAX:
-            logger.warning("nor can those of %d more objects", len(told) - FAILURES_TOLD_MAX)
-
     # Answering.
 
     def _answer(self, fetch: Fetch, collected: Collected) -> None:
         if collected.failures:
-            self._count_failures(fetch, collected.failures)
+            count_failures(self.stats, collected.failures, is_known=not fetch.unreachable)
         call = fetch.call
-        if call.abandoned:
+        if call.abandoned or self._is_over_quota(fetch, collected):
             return
-        topics = self._topics(fetch.fetched.to_send(collected.answers))
+        topics = topics_of(fetch.fetched.to_send(collected.answers), self.stats)
         if fetch.rack:
             self.stats.count_by_rack(collected.answers, is_own=fetch.rack == self._zone)
         response = FetchResponse(topics, session_id=fetch.fetched.session_id)
         call.answer(encode_response(call.version, response))
 
-    def _topics(
-        self, answers: Iterable[tuple[CachedPartition, PartitionAnswer]]
-    ) -> list[TopicAnswer]:
-        topics: list[TopicAnswer] = []
-        rows: list[PartitionAnswer] = []
-        before: tuple[object, object] | None = None
-        for place, answer in answers:
-            self.stats.answered_bytes += answer.records_bytes
-            if before != (place.name, place.topic_id):
-                before = (place.name, place.topic_id)
-                rows = []
-                topics.append((place.name, place.topic_id, rows))
-            rows.append(answer)
-        return topics
+    def _is_over_quota(self, fetch: Fetch, collected: Collected) -> bool:
+        """Whether the client gets no records now, since it is over a quota: then it was answered."""
+        call = fetch.call
+        if call.usage is None:
+            return False
+        byte_count = sum(answer.records_bytes for answer in collected.answers)
+        call.throttle_ms = call.usage.fetched(byte_count)
+        if not call.throttle_ms:
+            return False
+        session_id = self.sessions.decline(fetch.fetched)
+        response = FetchResponse(session_id=session_id, throttle_time_ms=call.throttle_ms)
+        call.answer(encode_response(call.version, response))
+        return True
 
     async def _answer_slices(self, fetch: Fetch, collected: Collected) -> None:
         """As `_answer`, a slice at a time when there is much to be told."""
@@ -414,14 +407,16 @@ class FetchPath:
             self._answer(fetch, collected)
             return
         if collected.failures:
-            self._count_failures(fetch, collected.failures)
+            count_failures(self.stats, collected.failures, is_known=not fetch.unreachable)
+        if self._is_over_quota(fetch, collected):
+            return
         version = fetch.call.version
         turns = self._slices.of(fetch.call)
         news = fetch.fetched.to_send(collected.answers)
         parts: list[Buffer] = []
         topic_count = 0
         while some := list(islice(news, PLACES_PER_SLICE)):
-            topics = self._topics(some)
+            topics = topics_of(some, self.stats)
             topic_count += len(topics)
             parts += encode_topics(version, topics)
             if fetch.rack:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from broker.calls.call import Call
 from broker.calls.shares import Owner, owner_of
 from broker.fetch.purgatory import DelayedFetch
-from broker.fetch.sessions import FetchContext
-from protocol.fetch import READ_COMMITTED, FetchRequest, PartitionAnswer
+from broker.fetch.sessions import CachedPartition, FetchContext
+from protocol.fetch import READ_COMMITTED, FetchRequest, PartitionAnswer, TopicAnswer
 from storage.formats.spans import ObjectId
 
 
@@ -74,6 +74,8 @@ class Fetch:
         self.call = call
         self.fetched = fetched
         self.bytes_max = min(request.max_bytes, bytes_max)
+        if call.usage is not None:
+            self.bytes_max = min(self.bytes_max, call.usage.fetch_bytes_max)
         self.bytes_min = min(request.min_bytes, self.bytes_max)
         self.deadline_ms = now_ms + max(0, request.max_wait_ms)
         self.committed = request.isolation_level == READ_COMMITTED
@@ -94,3 +96,20 @@ class Fetch:
     def owner(self) -> Owner:
         """Whose share it takes from."""
         return owner_of(self.call.connection.peer)
+
+
+def topics_of(
+    answers: Iterable[tuple[CachedPartition, PartitionAnswer]], stats: FetchStats
+) -> list[TopicAnswer]:
+    """The answers of partitions, by topic; counts their bytes."""
+    topics: list[TopicAnswer] = []
+    rows: list[PartitionAnswer] = []
+    before: tuple[object, object] | None = None
+    for place, answer in answers:
+        stats.answered_bytes += answer.records_bytes
+        if before != (place.name, place.topic_id):
+            before = (place.name, place.topic_id)
+            rows = []
+            topics.append((place.name, place.topic_id, rows))
+        rows.append(answer)
+    return topics

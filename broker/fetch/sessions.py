@@ -193,6 +193,14 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return self._go_on(session, request, asked, now_ms)
 
+    def decline(self, fetched: FetchContext) -> int:
+        """The session id for an answer that says of no partition anything. A session that would begin
+        by it does not: its client has to be told of all partitions first."""
+        if fetched.incremental:
+            return fetched.session_id
+        self._drop(fetched.session_id)
+        return SESSION_NONE
+
     def _has_room(
         self, session: _Session, request: FetchRequest, asked: dict[PlaceKey, CachedPartition]
     ) -> bool:

@@ -10,22 +10,33 @@ Left out: what is missing and what becomes of it (`broker.fetch.answers`), barri
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Final
 
 from broker.calls.shares import Owner
 from broker.fetch.answers import LOAD_BYTES_MAX, Collected, LoadedData
+from broker.fetch.fetches import FetchStats
 from storage.fetch_plan import SpanRead
 from storage.formats.spans import ObjectId, Page
 from storage.reader import Reader
-from storage.stores.object_store import StoreError, StoreUnavailableError
+from storage.stores.object_store import (
+    ObjectNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
+
+logger = logging.getLogger(__name__)
 
 LOAD_SECONDS_MAX: Final = 15.0
 """Reads for one fetch that take longer are an error: clients wait for 30 s."""
 LOADS_MAX: Final = 32
 """Fetches that read at a time."""
+FAILURES_TOLD_MAX: Final = 10
+"""Log lines of one fetch."""
 
 
 class ReadBudget:
@@ -145,3 +156,15 @@ async def _fill_from(reader: Reader, found: LoadedData, pieces: _Pieces, *, unti
             found.add(one.span, read)
         for page, inside in zip(pages, rows, strict=True):
             found.pages[page.object_id, page.start] = inside
+
+
+def count_failures(stats: FetchStats, failures: Sequence[StoreError], *, is_known: bool) -> None:
+    """Objects that could not be read. `is_known`: the plan was that of the log's end."""
+    for error in failures:
+        stats.storage_errors += 1
+        stats.objects_gone += isinstance(error, ObjectNotFoundError) and is_known
+    told = dict.fromkeys(failures)  # An object has records of many partitions.
+    for error in islice(told, FAILURES_TOLD_MAX):
+        logger.warning("records cannot be read: %s", error)
+    if len(told) > FAILURES_TOLD_MAX:
+        logger.warning("nor can those of %d more objects", len(told) - FAILURES_TOLD_MAX)

@@ -2,11 +2,11 @@
 
 KIP-195. Which topics there are, and how many partitions they have, is known behind a barrier. As
 Kafka does it checks replica assignments, though nothing follows from them here (placement is by
-hashing); of quotas on such changes (KIP-599) there are none.
+hashing).
 
 Errors, per topic: 3, 7 (may still happen), 35 (an agent of an older release is live), 37 (not more
 than there are, or too many), 39, 41 (no session: send it elsewhere), 42 (named twice), 44
-(partitions are nearly used up, by this client).
+(partitions are nearly used up, by this client), 89 (KIP-599, v3+).
 """
 
 from collections import Counter
@@ -16,7 +16,12 @@ from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
-from broker.handler_support import live_incarnation, propose_partitions, refuse_beside_older
+from broker.handler_support import (
+    charge_mutations,
+    live_incarnation,
+    propose_partitions,
+    refuse_beside_older,
+)
 from broker.node import Node
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
 from protocol import apis
@@ -29,6 +34,8 @@ from protocol.messages import (
     CreatePartitionsTopicResult,
 )
 
+STRICT_SINCE: Final = 3
+"""What is over a quota is refused."""
 PROPOSAL_ELEMENTS: Final = 10
 """What one topic costs, in elements that are looked at."""
 
@@ -49,6 +56,7 @@ async def handle(
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             command, first = _command(node, topic)
+            charge_mutations(call, command.partition_count - first, strict_since=STRICT_SINCE)
             if not request.validate_only:
                 added = (topic.name, first, command.partition_count - first)
                 item.future = propose_partitions(node, call, command, added, incarnation)

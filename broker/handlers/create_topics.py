@@ -9,7 +9,8 @@ for form and then dropped, and the answer says how many agents Metadata lists fo
 
 Errors: 7 (may still happen), 17, 31 (configs that are Frazil's own, without the right to the
 cluster), 35 (configs of tables while an older agent is live), 36, 37, 38,
-39, 40, 41 (no session: send it elsewhere), 42, 44 (partitions are nearly used up, by this client).
+39, 40, 41 (no session: send it elsewhere), 42, 44 (partitions are nearly used up, by this client),
+89 (KIP-599, v6+).
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.config import topic_configs
 from broker.handler_support import (
+    charge_mutations,
     live_incarnation,
     propose_partitions,
     refuse_tables_of_some,
@@ -42,6 +44,8 @@ from protocol.messages import (
 )
 from protocol.types import TOPIC_ID_ZERO, Incarnation, TopicId
 
+STRICT_SINCE: Final = 6
+"""What is over a quota is refused."""
 DEFAULT: Final = -1
 CREATION_ELEMENTS: Final = 30
 """What one topic costs, in elements that are looked at: its configs are validated and told."""
@@ -138,6 +142,7 @@ def _propose(
 ) -> None:
     added = (command.name, 0, command.partition_count)
     try:
+        charge_mutations(call, command.partition_count, strict_since=STRICT_SINCE)
         item.future = propose_partitions(node, call, command, added, incarnation)
     except KafkaError as error:
         item.refused = error

@@ -1,11 +1,11 @@
 """DeleteTopics, v1-6: by name, or from v6 on by id; takes effect when it is answered.
 
-KIP-516 (ids), KIP-599 left out (no quotas). What is not found is looked for again behind a
+KIP-516 (ids). What is not found is looked for again behind a
 barrier (P8). Rows of a deleted topic go in slices afterwards (`broker.upkeep.deleted_topics`); its objects
 go when nothing points at them any more.
 
 Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it elsewhere),
-42 (name and id, neither, or one of them twice), 73 (delete.topic.enable is false).
+42 (name and id, neither, or one of them twice), 73 (delete.topic.enable is false), 89 (KIP-599, v5+).
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
-from broker.handler_support import live_incarnation
+from broker.handler_support import charge_mutations, live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic
 from coordinator.tables.topics import Topic
@@ -30,6 +30,8 @@ from protocol.messages import (
 )
 from protocol.types import TOPIC_ID_ZERO
 
+STRICT_SINCE: Final = 5
+"""What is over a quota is refused."""
 PROPOSAL_ELEMENTS: Final = 10
 """What one deletion costs, in elements that are looked at."""
 
@@ -57,6 +59,11 @@ async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> Delete
     for item in wanted:
         if item.refused is None and item.topic is not None:
             await turns.spend(PROPOSAL_ELEMENTS)
+            try:
+                charge_mutations(call, item.topic.partition_count, strict_since=STRICT_SINCE)
+            except KafkaError as error:
+                item.refused = error
+                continue
             command = DeleteTopic(item.topic.topic_id)
             item.future = node.log_client.propose(command, incarnation)
             forget(item.future)  # Its client may be gone before it is asked for.

@@ -28,7 +28,7 @@ def start(node: Node, call: Call) -> None:
     def respond(code: ErrorCode) -> None:
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.NONE
-        call.answer(heartbeat.response(version, code))
+        call.answer(heartbeat.response(version, code, call.throttle()))
 
     if not guards.permits(node, call, READ_GROUP, group_id):
         respond(ErrorCode.GROUP_AUTHORIZATION_FAILED)

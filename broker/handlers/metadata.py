@@ -90,6 +90,7 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
         operations = TOPIC_OPERATIONS
         if asks is not None:
             operations = partial(asks.operations, Resource.TOPIC)
+    head.throttle_time_ms = call.throttle()
     parts = encode_metadata(
         call.version,
         head,

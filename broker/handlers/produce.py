@@ -62,6 +62,8 @@ WRITE_TOPIC: Final = Right(
 def start(node: Node, call: Call) -> None:
     """Take a request; its answer comes by callback. Raises ProtocolError when malformed."""
     request = _Request(node, call, parse_request(call.version, call.body))
+    if call.usage is not None:
+        call.throttle_ms = call.usage.producing(call.frame_bytes)
     producing = node.producing
     if producing.is_deferring(call.connection.number) or request.needs_barrier():
         producing.defer(call.connection.number, request)
@@ -424,6 +426,8 @@ class _Request:
 
     def _answer(self) -> None:
         call = self._call
+        if call.usage is not None:
+            call.throttle_ms = call.usage.produced()
         if call.connection.closed:
             self._finish()
         elif self._parsed.acks == 0:
@@ -435,7 +439,7 @@ class _Request:
             else:
                 call.answer(None)
         else:
-            body = encode_response(call.version, self._answers())
+            body = encode_response(call.version, self._answers(), throttle_time_ms=call.throttle_ms)
             self._finish()
             call.answer([body])
 

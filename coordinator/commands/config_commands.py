@@ -24,6 +24,8 @@ QUOTA_ENTITIES_MAX: Final = 20_000
 """Of the whole cluster."""
 QUOTA_CHANGES_MAX: Final = 1_000
 """Of a command."""
+USAGE_ROWS_MAX: Final = 500
+"""Of a report; it is made every two seconds."""
 ENTITY_NAME_MAX: Final = 1_024
 """Characters."""
 CONFIG_RESOURCES_MAX: Final = 2_000
@@ -100,4 +102,25 @@ class ChangeConfigs:
     """Sorted by name."""
 
 
-ConfigCommand = AlterClientQuotas | ChangeConfigs
+class UsageRow(NamedTuple):
+    """What one agent's clients want of a quota, counted for a user, a client id, or both."""
+
+    quota: Annotated[Quota, byte_of(Quota)]
+    user: str
+    """"": any."""
+    client_id: str
+    """Likewise."""
+    demand: Float64
+    """What they use, or the whole quota when they had to wait."""
+
+
+@command(82, changes_state=False)
+@dataclass(frozen=True, slots=True)
+class ReportUsage:
+    """What the writer's clients use up of quotas that are the cluster's; instead of what it said before."""
+
+    rows: Annotated[tuple[UsageRow, ...], at_most(USAGE_ROWS_MAX)]
+    """Sorted."""
+
+
+ConfigCommand = AlterClientQuotas | ChangeConfigs | ReportUsage

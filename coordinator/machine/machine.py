@@ -10,12 +10,17 @@ that is not live change nothing: their commands are all refused with STALE_BROKE
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
 `transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
-`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`.
+`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`, `quota_usage`.
 """
 
 from typing import assert_never
 
-from coordinator.commands.config_commands import AlterClientQuotas, ChangeConfigs, ConfigCommand
+from coordinator.commands.config_commands import (
+    AlterClientQuotas,
+    ChangeConfigs,
+    ConfigCommand,
+    ReportUsage,
+)
 from coordinator.commands.credential_commands import CredentialCommand
 from coordinator.commands.digest import DIGEST_ZERO, roll
 from coordinator.commands.entries import (
@@ -58,6 +63,7 @@ from coordinator.tables.administration.client_quotas import ClientQuotas
 from coordinator.tables.administration.credentials import Credentials
 from coordinator.tables.administration.delegation_tokens import DelegationTokens
 from coordinator.tables.administration.dynamic_configs import DynamicConfigs
+from coordinator.tables.administration.quota_usage import QuotaUsage
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -113,6 +119,7 @@ class Machine:
         self.delegation_tokens = DelegationTokens()
         self.client_quotas = ClientQuotas()
         self.dynamic_configs = DynamicConfigs()
+        self.quota_usage = QuotaUsage()
         self._job_applier = JobApplier(
             jobs=self.jobs,
             snapshots=self.snapshots,
@@ -198,7 +205,7 @@ class Machine:
         if isinstance(command, BoundingCommand):
             return self._job_applier.apply(command, writer=writer, moment=moment)
         if isinstance(command, AdministrativeCommand):
-            return self._administer(position, command)
+            return self._administer(position, writer, command)
         match command:
             case Tick():
                 return DONE
@@ -217,7 +224,9 @@ class Machine:
             case _:
                 assert_never(command)
 
-    def _administer(self, position: Position, command: AdministrativeCommand) -> Outcome:
+    def _administer(
+        self, position: Position, writer: IncarnationRow, command: AdministrativeCommand
+    ) -> Outcome:
         if isinstance(command, CredentialCommand):
             return self.credentials.apply(command)
         if isinstance(command, TokenCommand):
@@ -226,6 +235,8 @@ class Machine:
             return self.client_quotas.apply(command, position)
         if isinstance(command, ChangeConfigs):
             return self.dynamic_configs.apply(command, position)
+        if isinstance(command, ReportUsage):
+            return self.quota_usage.apply(command, writer.incarnation)
         return self.acls.apply(command, position)
 
     def _change_tables(
@@ -271,6 +282,7 @@ class Machine:
         self.groups.close(incarnation)
         self.jobs.close(incarnation)
         self.objects.close(incarnation)
+        self.quota_usage.close(incarnation)
 
     def _advance_time(self) -> None:
         least_ms = min((row.clock_ms for row in self.incarnations), default=self.time_ms)

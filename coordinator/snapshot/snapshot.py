@@ -94,7 +94,9 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    configs_follow = has_configs(machine.client_quotas, machine.dynamic_configs)
+    configs_follow = has_configs(
+        machine.client_quotas, machine.dynamic_configs, machine.quota_usage
+    )
     tokens_follow = configs_follow or has_tokens(machine.delegation_tokens)
     users_follow = tokens_follow or has_credentials(machine.credentials)
     rights_follow = users_follow or has_rights(machine.acls)
@@ -102,7 +104,7 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_rights(out, machine.acls, more_follows=users_follow)
     dump_credentials(out, machine.credentials, more_follows=tokens_follow)
     dump_tokens(out, machine.delegation_tokens, more_follows=configs_follow)
-    dump_configs(out, machine.client_quotas, machine.dynamic_configs)
+    dump_configs(out, machine.client_quotas, machine.dynamic_configs, machine.quota_usage)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -165,7 +167,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     restore_rights(blocks, machine.acls)
     restore_credentials(blocks, machine.credentials)
     restore_tokens(blocks, machine.delegation_tokens)
-    restore_configs(blocks, machine.client_quotas, machine.dynamic_configs)
+    restore_configs(blocks, machine.client_quotas, machine.dynamic_configs, machine.quota_usage)
     blocks.end()
 
 

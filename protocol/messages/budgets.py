@@ -70,6 +70,7 @@ _OF_CHANGES: Final = (
     apis.ALTER_CONFIGS,
     apis.INCREMENTAL_ALTER_CONFIGS,
     apis.CREATE_ACLS,
+    apis.ALTER_CLIENT_QUOTAS,
 )
 
 ELEMENTS_MAX: Final = {

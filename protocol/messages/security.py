@@ -166,6 +166,38 @@ class DescribeClientQuotasResponse:
 
 
 @dataclass(slots=True, kw_only=True)
+class OpData:
+    key: str = ""
+    value: float = 0.0
+    remove: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterClientQuotasEntry:
+    entity: list[EntityData] = field(default_factory=list)
+    ops: list[OpData] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterClientQuotasRequest:
+    entries: list[AlterClientQuotasEntry] = field(default_factory=list)
+    validate_only: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterClientQuotasResult:
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+    entity: list[EntityData] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterClientQuotasResponse:
+    throttle_time_ms: int = 0
+    entries: list[AlterClientQuotasResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
 class UserName:
     name: str = ""
 

@@ -12,6 +12,8 @@ from coordinator.commands.config_commands import (
     EntityType,
     Quota,
     QuotaChange,
+    ReportUsage,
+    UsageRow,
 )
 from coordinator.commands.credential_commands import (
     KEY_BYTES,
@@ -66,6 +68,14 @@ def configs(rng: random.Random) -> ChangeConfigs:
     return ChangeConfigs(rng.choice([*ConfigKind]), rng.choice(["", "0", "1"]), changes)
 
 
+def usage(rng: random.Random) -> ReportUsage:
+    rows = {
+        (rng.choice([*Quota]), rng.choice(["", *USERS]), rng.choice(["", "app"]))
+        for _ in range(rng.randrange(3))
+    }
+    return ReportUsage(tuple(UsageRow(*row, rng.choice([0.0, 0.5])) for row in sorted(rows)))
+
+
 def removal(rng: random.Random) -> RemoveDelegationTokens:
     return RemoveDelegationTokens((token_id(rng),), rng.randrange(1_000))
 
@@ -77,4 +87,5 @@ DRAWN: Final[Mapping[type, Callable[[random.Random], Command]]] = {
     RemoveDelegationTokens: removal,
     AlterClientQuotas: quotas,
     ChangeConfigs: configs,
+    ReportUsage: usage,
 }

@@ -22,6 +22,8 @@ NAMES: Final = {
     "OffsetFetchResponse.OffsetFetchResponsePartitions": "OffsetFetchResponsePartition",
     "OffsetFetchResponse.OffsetFetchResponseTopics": "OffsetFetchResponseTopic",
     # Several messages of Kafka have a struct of this name, and mean different things.
+    "AlterClientQuotasRequest.EntryData": "AlterClientQuotasEntry",
+    "AlterClientQuotasResponse.EntryData": "AlterClientQuotasResult",
     "ConsumerGroupDescribeResponse.Assignment": "ConsumerGroupAssignment",
     "ConsumerGroupDescribeResponse.DescribedGroup": "DescribedConsumerGroup",
     "ConsumerGroupDescribeResponse.Member": "ConsumerGroupMember",
@@ -132,6 +134,7 @@ _MODULES: Final = {
             apis.EXPIRE_DELEGATION_TOKEN,
             apis.DESCRIBE_DELEGATION_TOKEN,
             apis.DESCRIBE_CLIENT_QUOTAS,
+            apis.ALTER_CLIENT_QUOTAS,
             apis.DESCRIBE_USER_SCRAM_CREDENTIALS,
             apis.ALTER_USER_SCRAM_CREDENTIALS,
         },

@@ -261,6 +261,24 @@ def test_log_tail_without_an_agent_says_so() -> None:
         list(tail(AgentPlace("http://127.0.0.1:1"), after=0, follow=False, as_json=False))
 
 
+OF_QUOTAS = {
+    f"frazil_{name}"
+    for name in (
+        "produce_byte_rate",
+        "produce_throttle_time_seconds_total",
+        "fetch_byte_rate",
+        "fetch_throttle_time_seconds_total",
+        "request_time",
+        "request_throttle_time_seconds_total",
+        "controller_mutation_tokens",
+        "controller_mutation_throttle_time_seconds_total",
+        "connection_tokens",
+        "connection_throttle_time_seconds_total",
+    )
+}
+"""They have no value before a quota is set: tests.broker.quotas.test_enforcement."""
+
+
 async def test_every_metric_of_the_table_is_on_the_page() -> None:
     async with with_records() as running:
         status, page = await running.http("GET", "/metrics")
@@ -275,6 +293,7 @@ async def test_every_metric_of_the_table_is_on_the_page() -> None:
             "frazil_connections_refused_total",
             "frazil_groups",
             "frazil_export_hold_left_ms",
+            *OF_QUOTAS,
         }
         assert set(metrics.NAMES) - labelled <= series
         values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")

@@ -10,6 +10,9 @@ from broker.calls.slices import Slices
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.node import EdgeStats
+from broker.quotas.quotas import Quotas
+from broker.quotas.rates import Window
+from coordinator.tables.administration.client_quotas import ClientQuotas
 from protocol import apis, messages
 from protocol.types import POSITION_ZERO
 from tests.kit.agents import settings
@@ -41,12 +44,20 @@ class Stage:
         self.started = []
         self.refused = []
         self.cold = []
+        self.over_quota = False
         self.node = SimpleNamespace(
             settings=settings(**changes),
             producing=Gate(),
             slices=Slices(),
             rights=None,
             rest=lambda: None,
+            quotas=Quotas(
+                ClientQuotas(),
+                window=Window(),
+                controller_window=Window(),
+                boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
+                loop_ns=lambda: int(loop.time() * 1e9) + self.skew_ms * 1_000_000,
+            ),
             stats=EdgeStats(),
             log_client=SimpleNamespace(machine=SimpleNamespace(position=POSITION_ZERO)),
             boot_ms=lambda: int(loop.time() * 1000) + self.skew_ms,
@@ -77,6 +88,7 @@ class Stage:
 
     def _start(self, node, call) -> None:
         self.started.append(call)
+        call.throttle_ms = 100 * self.over_quota
 
     def _refuse(self, node, call, error) -> None:
         self.refused.append((call.correlation_id, error.code))

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from broker.fetch.fetch_path import FAILURES_TOLD_MAX
+from broker.fetch.store_reads import FAILURES_TOLD_MAX
 from coordinator.commands.entries import DeleteTopic
 from protocol.errors import ErrorCode
 from tests.broker.agents import World

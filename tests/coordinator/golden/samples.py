@@ -15,6 +15,8 @@ from coordinator.commands.config_commands import (
     EntityType,
     Quota,
     QuotaChange,
+    ReportUsage,
+    UsageRow,
 )
 from coordinator.commands.credential_commands import (
     DeleteScramCredential,
@@ -437,6 +439,13 @@ CONFIG_COMMANDS: tuple[Command, ...] = (
         ConfigKind.BROKER, "", (("log.retention.ms", "1000"), ("message.max.bytes", None))
     ),
     ChangeConfigs(ConfigKind.CLIENT_METRICS, "slow", (("metrics", "*"),)),
+    ReportUsage(
+        (
+            UsageRow(Quota.PRODUCER_BYTE_RATE, "ß", "", 1024.0),
+            UsageRow(Quota.REQUEST_PERCENTAGE, "", "c,d", 0.5),
+        )
+    ),
+    ReportUsage(()),
 )
 RIGHTS_COMMANDS: tuple[Command, ...] = (
     CreateAcls((ACL, OTHER_ACL)),

@@ -1,0 +1,129 @@
+"""Kafka's arithmetic of quotas: a rate over samples, and a bucket of tokens. Pure.
+
+The rate is that of Kafka's metrics (Rate, SampledStat): what was recorded in the newest samples, by
+the time since the oldest of them began, which counts as all but one of the samples at least. Whoever
+is over its quota waits until the rate would be the quota if nothing else came (QuotaUtils).
+
+The bucket (TokenBucket, KIP-599) refills by the quota, up to what all samples together may use up.
+It may be overdrawn once; nothing is taken before that is made up for.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+SECOND_MS: Final = 1_000
+
+
+class Window(NamedTuple):
+    """`quota.window.num` samples of `quota.window.size.seconds` each, or those of the controller."""
+
+    samples: int = 11
+    sample_ms: int = SECOND_MS
+
+    @property
+    def whole_ms(self) -> int:
+        return self.samples * self.sample_ms
+
+    @property
+    def least_ms(self) -> int:
+        """What a rate is over at least."""
+        return max(1, (self.samples - 1) * self.sample_ms)
+
+
+class _Sample:
+    __slots__ = ("begun_ms", "last_ms", "value")
+
+    def __init__(self, now_ms: int) -> None:
+        self.begun_ms = now_ms
+        self.last_ms = now_ms
+        self.value = 0.0
+
+
+class Rate:
+    """What was recorded lately, per second. Times never go back."""
+
+    __slots__ = ("_samples", "_total", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._samples: deque[_Sample] = deque()
+        self._total = 0.0
+
+    def record(self, value: float, now_ms: int) -> None:
+        """So much more; less than nothing takes back what was recorded just now."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1].begun_ms >= self._window.sample_ms:
+            self._forget(now_ms)
+            samples.append(_Sample(now_ms))
+        newest = samples[-1]
+        newest.last_ms = now_ms
+        newest.value += value
+        self._total += value
+
+    def observed(self, now_ms: int) -> float:
+        """Per second."""
+        self._forget(now_ms)
+        return self._total * SECOND_MS / self.span_ms(now_ms)
+
+    def span_ms(self, now_ms: int) -> int:
+        """The time that the rate is over, once what is old is forgotten."""
+        sample_ms, samples = self._window.sample_ms, self._samples
+        elapsed_ms = now_ms - samples[0].begun_ms if samples else 0
+        missing = self._window.samples - 1 - elapsed_ms // sample_ms
+        return max(1, elapsed_ms + max(0, missing) * sample_ms)
+
+    def throttle_ms(self, quota: float, now_ms: int) -> int:
+        """For how long whoever recorded this waits; 0: it is within the quota."""
+        observed = self.observed(now_ms)
+        if observed <= quota:
+            return 0
+        return round((observed - quota) / quota * self.span_ms(now_ms))
+
+    def _forget(self, now_ms: int) -> None:
+        # A sample goes when its newest record is too old, however long ago it began.
+        samples, whole_ms = self._samples, self._window.whole_ms
+        while samples and now_ms - samples[0].last_ms >= whole_ms:
+            self._total -= samples.popleft().value
+        if not samples:
+            self._total = 0.0  # Fractions do not add up to nothing.
+
+
+class TokenBucket:
+    """Tokens of one quota; less than none: overdrawn."""
+
+    __slots__ = ("_seen_ms", "_tokens", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._tokens: float | None = None
+        self._seen_ms = 0
+
+    def tokens(self, quota: float, now_ms: int) -> float:
+        """How many there are. A new bucket is full."""
+        most = self._most(quota)
+        if self._tokens is None:
+            self._tokens = most
+        else:
+            gained = quota * (now_ms - self._seen_ms) / SECOND_MS
+            self._tokens = min(most, self._tokens + gained)
+        self._seen_ms = now_ms
+        return self._tokens
+
+    def take(self, count: float, quota: float, now_ms: int) -> None:
+        """Take so many, whether there are or not."""
+        self._tokens = self.tokens(quota, now_ms) - count
+
+    def throttle_ms(self, quota: float, now_ms: int) -> int:
+        """Until what was overdrawn is made up for; 0: it is not overdrawn."""
+        return max(0, round(-self.tokens(quota, now_ms) / quota * SECOND_MS))
+
+    def missing(self, quota: float, now_ms: int) -> float:
+        """What there is not, of a second of the window."""
+        missing = self._most(quota) - self.tokens(quota, now_ms)
+        return missing * SECOND_MS / self._window.whole_ms
+
+    def is_full(self, quota: float, now_ms: int) -> bool:
+        return self.tokens(quota, now_ms) >= self._most(quota)
+
+    def _most(self, quota: float) -> float:
+        return quota * self._window.whole_ms / SECOND_MS
