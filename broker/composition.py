@@ -15,6 +15,7 @@ from broker.calls.slices import Slices
 from broker.cluster.placement import Placement
 from broker.cluster.rights_agreement import RightsAgreement
 from broker.config.settings import Settings
+from broker.dynamic.in_force import SettingsInForce
 from broker.fetch.fetch_path import FetchPath
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group.live import GroupFactory
@@ -34,6 +35,7 @@ from storage.reader import Reader
 from storage.stores.object_store import ObjectStore
 from storage.writer import Writer
 
+logger = logging.getLogger(__name__)
 audit_logger = logging.getLogger("frazil.audit")
 """Lines of JSON about refusals and changes of rights (`broker.rights.audit`)."""
 
@@ -87,6 +89,7 @@ def compose(
         snapshots=snapshots,
         before_joining=before_joining,
     )
+    in_force = _in_force(settings, log_client)
     rights = _rights(settings, parts, log_client)
     reader = Reader(parts.store, settings.cache_bytes, tasks)
 
@@ -96,13 +99,20 @@ def compose(
     slices = Slices()
     node = Node(
         settings=settings,
+        in_force=in_force,
         slices=slices,
         log_client=log_client,
         producing=ProducePath(
-            settings, log_client=log_client, writer=writer, reader=reader, tasks=tasks
+            settings,
+            in_force=in_force,
+            log_client=log_client,
+            writer=writer,
+            reader=reader,
+            tasks=tasks,
         ),
         fetching=FetchPath(
             settings,
+            in_force=in_force,
             log_client=log_client,
             reader=reader,
             placement=placement,
@@ -132,6 +142,19 @@ def compose(
         rests=parts.rests,
     )
     return node
+
+
+def _in_force(settings: Settings, log_client: LogClient) -> SettingsInForce:
+    """Kept up with the log, before anybody else hears of what was applied."""
+    in_force = SettingsInForce(settings.kafka, log_client.machine.dynamic_configs)
+
+    def refresh(_: object) -> None:
+        for sentence in in_force.refresh(log_client.node_id()):
+            logger.warning("%s", sentence)
+
+    log_client.on_applied(refresh)
+    log_client.on_incarnation(refresh)
+    return in_force
 
 
 def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:

@@ -71,6 +71,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
     },
     "broker": {
+        "dynamic": set(),
         "sasl": set(),
         "calls": {"sasl"},
         "rights": {"calls"},
@@ -82,7 +83,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "fetch": {"calls", "cluster", "rights"},
         "groups.classic": {"groups.group"},
         "groups.consumer": {"groups.group"},
-        "jobs.worker": {"cluster"},
+        "jobs.worker": {"cluster", "dynamic"},
         "transactions": {"calls", "cluster"},
         "groups.migration": {"groups.classic", "groups.consumer", "groups.group"},
         "jobs.kinds": {"jobs.worker"},
@@ -94,6 +95,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "node": {
             "calls",
             "cluster",
+            "dynamic",
             "fetch",
             "groups",
             "produce",
@@ -117,6 +119,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "composition": {
             "calls",
             "cluster",
+            "dynamic",
             "fetch",
             "groups",
             "groups.group",
@@ -135,6 +138,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "api",
             "calls",
             "cluster",
+            "dynamic",
             "groups",
             "groups.consumer",
             "groups.group",
@@ -291,6 +295,7 @@ SHELLS = {
         "guards",
         "upkeep.deleted_topics",
         "upkeep.first_users",
+        "dynamic.logger_levels",
         "config.reference",
         "edge.connection",
         "edge.dispatch",

@@ -44,7 +44,8 @@ class ConfigRules(NamedTuple):
     check: Callable[[str, str], str | None]
     """Why a value may not be set, None when it may."""
     check_together: Callable[[Mapping[str, str]], str | None]
-    """The same for all that would be set afterwards, each right alone."""
+    """The same for all that would be set afterwards, each right alone. May raise KafkaError itself,
+    where Kafka has another code."""
     is_list: Callable[[str], bool]
     inherited: Callable[[str], str]
     """The value of a list that is not set."""
@@ -72,10 +73,7 @@ def changed(
     if unknown:
         reason = f"Unknown config operation: {', '.join(unknown)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    without_value = [
-        op.name for op in operations if op.value is None and op.operation != OpType.DELETE
-    ]
-    _refuse_doubtful([op.name for op in operations], without_value)
+    refuse_doubtful(operations)
     after = dict(before)
     for name, operation, value in operations:
         if operation == OpType.DELETE:
@@ -86,6 +84,14 @@ def changed(
             if operation != OpType.SET:
                 after[name] = _changed_list(before, name, OpType(operation), value, rules)
     return _difference(before, after, rules)
+
+
+def refuse_doubtful(operations: Sequence[AlterConfigOp]) -> None:
+    """Raises KafkaError for a name given twice, or without a value that it must have."""
+    without_value = [
+        op.name for op in operations if op.value is None and op.operation != OpType.DELETE
+    ]
+    _refuse_doubtful([op.name for op in operations], without_value)
 
 
 def _refuse_doubtful(names: list[str], without_value: list[str]) -> None:

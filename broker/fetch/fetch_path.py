@@ -31,6 +31,7 @@ from typing import Final
 from broker.calls.call import Call
 from broker.calls.slices import AbandonedError, Slices
 from broker.cluster.placement import Placement, zone_of_client
+from broker.config.kafka_settings import HasKafka
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
 from broker.fetch.answers import (
@@ -109,6 +110,7 @@ class FetchPath:
         self,
         settings: Settings,
         *,
+        in_force: HasKafka,
         log_client: LogClient,
         reader: Reader,
         placement: Callable[[str], Placement],
@@ -130,7 +132,7 @@ class FetchPath:
         self._slices = slices
         self._rights = rights
         self._bytes_max = settings.kafka.fetch_max_bytes
-        self._rules = TopicRules(settings.kafka)
+        self._rules = TopicRules(in_force)
         self._zone = settings.zone
         self._placement = placement
         self._log_client = log_client

@@ -2,7 +2,7 @@
 
 Deliberately absent, so not advertised, and a request for one closes the connection as in Kafka:
 
-    changes of configs  of brokers; client quotas
+    changes of quotas   AlterClientQuotas
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     reassignments, AlterReplicaLogDirs
     telemetry           GetTelemetrySubscriptions, PushTelemetry: clients send when advertised

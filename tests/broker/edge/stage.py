@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 from broker.api import Cold, Hot
 from broker.calls.slices import Slices
+from broker.dynamic.in_force import SettingsInForce
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.node import EdgeStats
+from coordinator.tables.administration.dynamic_configs import DynamicConfigs
 from protocol import apis, messages
 from protocol.types import POSITION_ZERO
 from tests.kit.agents import settings
@@ -41,8 +43,11 @@ class Stage:
         self.started = []
         self.refused = []
         self.cold = []
+        told = settings(**changes)
         self.node = SimpleNamespace(
-            settings=settings(**changes),
+            settings=told,
+            kafka=told.kafka,
+            in_force=SettingsInForce(told.kafka, DynamicConfigs()),
             producing=Gate(),
             slices=Slices(),
             rights=None,
