@@ -116,7 +116,7 @@ class Worker:
         self._numbers = ObjectNumbers(self.machine, incarnation)
         self._kept = UndeletedObjects()
         self._pace = Pace(settings.jobs_bytes_per_second)
-        self._cleaner_pace = Pace(settings.kafka.log_cleaner_io_max_bytes_per_second)
+        self._cleaner_pace = Pace(self._in_force.kafka.log_cleaner_io_max_bytes_per_second)
         self._callbacks: list[Callable[[Applied], None]] = []
         self._reporting: dict[JobKind, asyncio.Task[None]] = {}
         self._bytes_at_begin = 0

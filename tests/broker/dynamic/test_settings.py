@@ -1,5 +1,8 @@
 """Which settings change while an agent runs, whose value holds, and what may be set (KIP-226)."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from broker.config import kafka_settings
@@ -233,3 +236,11 @@ def test_a_topic_has_what_is_set_for_agents_as_its_default_and_says_so() -> None
     entry = next(each for each in describe_topic({}, settings) if each.name == "retention.ms")
     assert (entry.value, entry.source) == ("2", Source.DYNAMIC_DEFAULT_BROKER)
     assert [each.value for each in entry.synonyms] == ["2", "1", "604800000"]
+
+
+def test_nobody_reads_a_setting_that_changes_from_what_the_agent_was_started_with() -> None:
+    """`node.kafka` has what holds; a job's `context.settings` are those of its round."""
+    fixed = re.compile(r"(?<!context\.)settings\.kafka\.(\w+)")
+    for file in (Path(__file__).parents[3] / "broker").rglob("*.py"):
+        for field in fixed.findall(file.read_text()):
+            assert field.replace("_", ".") not in WITH_EFFECT, f"{file}: {field}"
