@@ -7,7 +7,6 @@ So two clients that change different configs at the same time do not undo each o
 Left out: two appends to one list at the same time; the later one then has not seen the earlier.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -95,11 +94,11 @@ def refuse_doubtful(operations: Sequence[AlterConfigOp]) -> None:
 
 
 def _refuse_doubtful(names: list[str], without_value: list[str]) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        reason = f"Error due to duplicate config keys: {', '.join(twice)}"
+    if len(names) > len({*names}):
+        reason = "Error due to duplicate config keys"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     if without_value:
-        reason = f"Null value not supported for: {', '.join(without_value)}"
+        reason = f"Null value not supported for : {', '.join(without_value)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 

@@ -84,11 +84,11 @@ def test_the_root_is_that_of_python() -> None:
             42,
             "Unknown operation type 9 is not allowed for the BROKER_LOGGER resource",
         ),
-        ([operation("root", OpType.SET, None)], 42, "Null value not supported for: root"),
+        ([operation("root", OpType.SET, None)], 42, "Null value not supported for : root"),
         (
             [operation("root", OpType.SET, "INFO"), operation("root", OpType.SET, "WARN")],
             42,
-            "Error due to duplicate config keys: root",
+            "Error due to duplicate config keys",
         ),
     ],
 )
