@@ -15,6 +15,7 @@ from broker.calls.slices import Slices
 from broker.cluster.placement import Placement
 from broker.cluster.rights_agreement import RightsAgreement
 from broker.config.settings import Settings
+from broker.config.topic_rules import TopicRules
 from broker.dynamic.in_force import SettingsInForce
 from broker.fetch.fetch_path import FetchPath
 from broker.groups.coordinator import GroupCoordinator
@@ -78,12 +79,7 @@ def compose(
     log_client = LogClient(
         parts.log,
         identity=identity,
-        settings=LogClientSettings(
-            lease_ttl_ms=settings.lease_ttl_ms,
-            session_deadline_ms=settings.session_deadline_ms,
-            session_read_ms=settings.session_read_ms,
-            log_bytes_max=settings.log_bytes_max,
-        ),
+        settings=_of_log_client(settings),
         now_ms=entry_ms,
         boot_ms=parts.boot_ms,
         snapshots=snapshots,
@@ -104,7 +100,7 @@ def compose(
         log_client=log_client,
         producing=ProducePath(
             settings,
-            in_force=in_force,
+            rules=TopicRules(in_force),
             log_client=log_client,
             writer=writer,
             reader=reader,
@@ -112,7 +108,7 @@ def compose(
         ),
         fetching=FetchPath(
             settings,
-            in_force=in_force,
+            rules=TopicRules(in_force),
             log_client=log_client,
             reader=reader,
             placement=placement,
@@ -142,6 +138,15 @@ def compose(
         rests=parts.rests,
     )
     return node
+
+
+def _of_log_client(settings: Settings) -> LogClientSettings:
+    return LogClientSettings(
+        lease_ttl_ms=settings.lease_ttl_ms,
+        session_deadline_ms=settings.session_deadline_ms,
+        session_read_ms=settings.session_read_ms,
+        log_bytes_max=settings.log_bytes_max,
+    )
 
 
 def _in_force(settings: Settings, log_client: LogClient) -> SettingsInForce:

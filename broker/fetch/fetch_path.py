@@ -31,7 +31,6 @@ from typing import Final
 from broker.calls.call import Call
 from broker.calls.slices import AbandonedError, Slices
 from broker.cluster.placement import Placement, zone_of_client
-from broker.config.kafka_settings import HasKafka
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
 from broker.fetch.answers import (
@@ -49,12 +48,7 @@ from broker.fetch.arrivals import Arrivals
 from broker.fetch.fetches import Fetch, FetchStats
 from broker.fetch.permitted import permitted
 from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
-from broker.fetch.sessions import (
-    CachedPartition,
-    FetchSessions,
-    PlaceKey,
-    places_slices,
-)
+from broker.fetch.sessions import CachedPartition, FetchSessions, PlaceKey, places_slices
 from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, read_missing
 from broker.fetch.woken import WokenFetches
 from broker.rights.rights import Rights
@@ -110,7 +104,7 @@ class FetchPath:
         self,
         settings: Settings,
         *,
-        in_force: HasKafka,
+        rules: TopicRules,
         log_client: LogClient,
         reader: Reader,
         placement: Callable[[str], Placement],
@@ -132,7 +126,7 @@ class FetchPath:
         self._slices = slices
         self._rights = rights
         self._bytes_max = settings.kafka.fetch_max_bytes
-        self._rules = TopicRules(in_force)
+        self._rules = rules
         self._zone = settings.zone
         self._placement = placement
         self._log_client = log_client

@@ -66,7 +66,7 @@ ChangesOf = Callable[..., Changes]
 _Command = SetTopicConfigs | SetGroupConfigs | ChangeConfigs
 
 
-class Wanted(NamedTuple):
+class RequestedConfigs(NamedTuple):
     """What a request asks of one resource."""
 
     config_count: int
@@ -91,11 +91,11 @@ class Alteration(RequestedChange):
 
     resource_type: int
     resource_name: str
-    wanted: Wanted
+    requested: RequestedConfigs
 
 
 async def handle(node: Node, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=await alter(node, call, request, _wanted))
+    return AlterConfigsResponse(responses=await alter(node, call, request, _requested))
 
 
 def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
@@ -123,9 +123,9 @@ API: Final = Api(
 )
 
 
-def _wanted(configs: list[AlterableConfig]) -> Wanted:
+def _requested(configs: list[AlterableConfig]) -> RequestedConfigs:
     wanted = [(config.name, config.value) for config in configs]
-    return Wanted(len(configs), partial(replaced, wanted=wanted), None)
+    return RequestedConfigs(len(configs), partial(replaced, wanted=wanted), None)
 
 
 def refused(request: _Request, error: KafkaError) -> list[AlterConfigsResourceResponse]:
@@ -146,31 +146,48 @@ def _refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsRe
 
 
 async def alter(
-    node: Node, call: Call, request: _Request, wanted_of: Callable[[Any], Wanted]
+    node: Node, call: Call, request: _Request, requested_of: Callable[[Any], RequestedConfigs]
 ) -> list[AlterConfigsResourceResponse]:
-    """Behind a barrier, since what is set decides what changes."""
     alterations = [
         Alteration(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            wanted=wanted_of(resource.configs),
+            requested=requested_of(resource.configs),
         )
         for resource in request.resources
     ]
+    counts = Counter((each.resource_type, each.resource_name) for each in alterations)
+    loggers: list[Alteration] = []
+    in_log: list[Alteration] = []
+    for item in alterations:
+        if counts[item.resource_type, item.resource_name] > 1:
+            reason = "Each resource must appear at most once."
+            item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        else:
+            (loggers if item.resource_type == ResourceType.BROKER_LOGGER else in_log).append(item)
+    if in_log:
+        await _alter_in_log(node, call, in_log, validate_only=request.validate_only)
+    turns = node.slices.of(call)
+    for item in loggers:
+        await turns.spend(item.requested.config_count)
+        try:
+            _alter_loggers(node, item, validate_only=request.validate_only)
+        except KafkaError as error:
+            item.refused = error
+    return [_result(item) async for item in turns.over(alterations)]
+
+
+async def _alter_in_log(
+    node: Node, call: Call, alterations: Sequence[Alteration], *, validate_only: bool
+) -> None:
+    """Behind a barrier, since what is set decides what changes. Raises KafkaError."""
     owner = owner_of(call.connection.peer)
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     await node.log_client.barrier()
-    counts = Counter((each.resource_type, each.resource_name) for each in alterations)
     turns = node.slices.of(call)
     for item in alterations:
-        await turns.spend(ALTERATION_ELEMENTS + item.wanted.config_count)
+        await turns.spend(ALTERATION_ELEMENTS + item.requested.config_count)
         try:
-            if counts[item.resource_type, item.resource_name] > 1:
-                reason = "Each resource must appear at most once."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-            if item.resource_type == ResourceType.BROKER_LOGGER:
-                _alter_loggers(node, item, validate_only=request.validate_only)
-                continue
             command = _command(node, item)
             byte_count = 0
             if isinstance(command, SetTopicConfigs):
@@ -178,24 +195,24 @@ async def alter(
                 byte_count = require_configs(node, owner, item.resource_name, command.configs)
         except KafkaError as error:
             item.refused = error
-        else:
-            changes = _changes(command)
-            if changes and not request.validate_only:
-                if isinstance(command, SetTopicConfigs):
-                    given = [name for name, value in changes if value is not None]
-                    shut_out_older(node, given, incarnation)
-                item.future = node.log_client.propose(command, incarnation)
-                forget(item.future)  # Its client may be gone before it is asked for.
-                if byte_count:
-                    name = item.resource_name
-                    count_proposal(node.config_shares, owner, name, byte_count, item.future)
+            continue
+        changes = _changes(command)
+        if validate_only or not changes:
+            continue
+        if isinstance(command, SetTopicConfigs):
+            given = [name for name, value in changes if value is not None]
+            shut_out_older(node, given, incarnation)
+        item.future = node.log_client.propose(command, incarnation)
+        forget(item.future)  # Its client may be gone before it is asked for.
+        if byte_count:
+            name = item.resource_name
+            count_proposal(node.config_shares, owner, name, byte_count, item.future)
     await wait_for_changes(alterations, WAIT_MS)
-    return [_result(item) async for item in turns.over(alterations)]
 
 
 def _alter_loggers(node: Node, item: Alteration, *, validate_only: bool) -> None:
     _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
-    operations = item.wanted.operations
+    operations = item.requested.operations
     if operations is None:
         reason = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER."
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
@@ -210,7 +227,7 @@ def _changes(command: _Command) -> Changes:
 
 def _command(node: Node, item: Alteration) -> _Command:
     machine, kafka, name = node.log_client.machine, node.kafka, item.resource_name
-    changes_of = item.wanted.changes_of
+    changes_of = item.requested.changes_of
     command: _Command
     match item.resource_type:
         case ResourceType.TOPIC:

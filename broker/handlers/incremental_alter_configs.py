@@ -12,7 +12,7 @@ from typing import Final
 from broker.api import Api, Cold, Narrowed
 from broker.calls.call import Call
 from broker.config.changes import AlterConfigOp, changed
-from broker.handlers.alter_configs import RIGHTS, Wanted, alter, refused
+from broker.handlers.alter_configs import RIGHTS, RequestedConfigs, alter, refused
 from broker.handlers.describe_configs import of_permitted
 from broker.node import Node
 from protocol import apis
@@ -27,7 +27,7 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=await alter(node, call, request, _wanted))
+    return IncrementalAlterConfigsResponse(responses=await alter(node, call, request, _requested))
 
 
 def refusal(
@@ -57,8 +57,8 @@ API: Final = Api(
 )
 
 
-def _wanted(configs: list[IncrementalAlterableConfig]) -> Wanted:
+def _requested(configs: list[IncrementalAlterableConfig]) -> RequestedConfigs:
     operations = [
         AlterConfigOp(config.name, config.config_operation, config.value) for config in configs
     ]
-    return Wanted(len(operations), partial(changed, operations=operations), operations)
+    return RequestedConfigs(len(operations), partial(changed, operations=operations), operations)

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from broker.config.kafka_settings import HasKafka
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
 from broker.produce.commit_queue import (
@@ -125,7 +124,7 @@ class ProducePath:
         self,
         settings: Settings,
         *,
-        in_force: HasKafka,
+        rules: TopicRules,
         log_client: LogClient,
         writer: Writer,
         reader: Reader,
@@ -147,7 +146,7 @@ class ProducePath:
         self._writer = writer
         self._reader = reader
         self._tasks = tasks
-        self.rules = TopicRules(in_force)
+        self.rules = rules
         self._buffer_bytes_max = settings.produce_buffer_bytes
         self._puts_in_flight_max = settings.puts_in_flight_max
         self._loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ import pytest
 
 from broker.config import kafka_settings
 from broker.config.changes import AlterConfigOp, OpType, changed
+from broker.config.config_row import Kind
 from broker.config.entries import Source, describe_all_brokers, describe_broker
 from broker.config.kafka_settings import TABLE, KafkaSettings
 from broker.config.kafka_table import DYNAMIC, FIXED, PER_AGENT, WITH_EFFECT, WITHOUT_EFFECT
@@ -26,6 +27,10 @@ def test_every_setting_that_kafka_changes_has_one_stance() -> None:
     assert not DYNAMIC & FIXED.keys()
     assert PER_AGENT <= DYNAMIC
     assert DYNAMIC | FIXED.keys() <= TABLE.keys()
+
+
+def test_no_secret_can_be_set_so_none_is_in_the_log() -> None:
+    assert not {name for name in DYNAMIC if TABLE[name].kind is Kind.PASSWORD}
 
 
 def test_what_changes_with_effect_has_an_effect_at_the_start_too() -> None:
@@ -86,8 +91,8 @@ def altered(
 ):
     before = before or {}
     wanted = [AlterConfigOp(*each) for each in operations]
-    judge = rules(start, before, of_all=None if for_all else of_all or {})
-    return changed(before, wanted, judge)
+    checks = rules(start, before, of_all=None if for_all else of_all or {})
+    return changed(before, wanted, checks)
 
 
 def test_a_setting_is_set_unset_and_added_to() -> None:

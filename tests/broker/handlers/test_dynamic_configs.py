@@ -271,6 +271,18 @@ async def test_levels_of_loggers_are_told_set_and_unset_by_the_agent_that_is_nam
         assert len(one.machine.dynamic_configs) == 0
 
 
+async def test_an_agent_whose_log_is_away_can_still_be_made_to_say_more(world):
+    async with world.agents("one") as (one,):
+        await one.lose_session()
+        assert await alter_logger(one, LOG, "DEBUG") == (NONE, None)
+        assert (await values(one, LOGGER, of(one)))[LOG] == ("DEBUG", 6)
+        assert await alter_logger(one, LOG, None) == (NONE, None)
+        code, _ = await set_(one, BROKER, of(one), max_connections="9")
+        assert code == ErrorCode.NOT_CONTROLLER
+        one.log.down = False
+        await one.ready()
+
+
 async def alter_logger(agent, name: str, level: str | None):
     change = IncrementalAlterableConfig(
         name=name, config_operation=OpType.DELETE if level is None else OpType.SET, value=level
