@@ -158,7 +158,6 @@ def _in_force(settings: Settings, log_client: LogClient) -> SettingsInForce:
             logger.warning("%s", sentence)
 
     log_client.on_applied(refresh)
-    log_client.on_incarnation(refresh)
     return in_force
 
 

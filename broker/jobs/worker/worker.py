@@ -133,7 +133,6 @@ class Worker:
             where = {"incarnation": self._incarnation, "position": self.machine.position}
             logger.info("the jobs have a replica", extra=where)
             self.started = True
-            self._refresh_settings()
             schedule = Schedule(
                 {
                     kind: interval_ms

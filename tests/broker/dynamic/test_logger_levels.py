@@ -43,6 +43,13 @@ def test_a_place_in_the_tree_is_a_logger_and_what_is_below_follows_it() -> None:
     assert logger_levels.levels()[NAME] == logger_levels.levels()[logger_levels.ROOT]
 
 
+def test_a_place_in_the_tree_where_nobody_logs_has_the_level_of_the_logger_above() -> None:
+    top = "of_a_test_with_a_tree"
+    logging.getLogger(f"{top}.nobody.somebody")
+    logger_levels.apply([operation(top, OpType.SET, "FATAL")])
+    assert logger_levels.levels()[f"{top}.nobody"] == "FATAL"
+
+
 def test_the_root_is_that_of_python() -> None:
     logger_levels.apply([operation("root", OpType.SET, "ERROR")])
     assert logging.root.level == logging.ERROR

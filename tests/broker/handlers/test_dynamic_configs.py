@@ -133,8 +133,27 @@ async def test_topics_follow_at_once_on_every_agent_that_has_applied_it(world):
 async def test_an_agent_that_comes_later_has_what_was_set_before(world):
     async with world.agents("one") as (one,):
         await set_(one, BROKER, "", max_connections="77")
+        own = ChangeConfigs(ConfigKind.BROKER, str(one.node_id + 1), (("log.retention.ms", "5"),))
+        await one.log_client.propose(own)
         late = await world.add("late").ready()
+        assert late.node_id == one.node_id + 1
         assert late.node.kafka.max_connections == 77
+        assert late.node.kafka.log_retention_ms == 5
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize(
+    ("kind", "name", "config"), [(BROKER, "", "max_connections"), (METRICS, "s", "interval_ms")]
+)
+async def test_whoever_describes_it_elsewhere_sees_what_was_set(kind, name, config, world):
+    async with world.agents("one", "two") as (one, two):
+        two.lag()
+        assert await set_(one, kind, name, **{config: "1000"}) == (NONE, None)
+        asked = asyncio.ensure_future(values(two, kind, name))
+        await asyncio.sleep(1)
+        assert not asked.done()
+        two.catch_up()
+        assert (await asked)[config.replace("_", ".")][0] == "1000"
 
 
 async def test_bounds_of_connections_follow(world):
@@ -148,6 +167,15 @@ async def test_bounds_of_connections_follow(world):
         more = one.connect(address="10.0.0.9")
         answer = await more.call(apis.API_VERSIONS, 0, ApiVersionsRequest())
         assert answer.error_code == NONE
+
+
+async def test_the_rate_of_new_connections_follows(world):
+    async with world.agents("one") as (one,):
+        await set_(one, BROKER, "", max_connection_creation_rate="1")
+        begun_s = asyncio.get_running_loop().time()
+        for _ in range(4):
+            await one.connect().call(apis.API_VERSIONS, 0, ApiVersionsRequest())
+        assert asyncio.get_running_loop().time() - begun_s >= 2
 
 
 async def test_producers_are_forgotten_by_the_time_that_is_set(world):
