@@ -25,7 +25,7 @@ from broker.composition import Parts, compose, load_layouts
 from broker.config.listeners import exposures
 from broker.config.settings import Settings, advertised, listeners_of, name_of
 from broker.edge.key_stores import TlsError
-from broker.edge.limits import ServerLimits, limits_of, told_of_connections
+from broker.edge.limits import limits_of, told_of_connections
 from broker.edge.server import KafkaServer
 from broker.edge.tls_listener import TlsListener, tls_listeners
 from broker.handlers import SERVED
@@ -97,7 +97,6 @@ class _Shells(NamedTuple):
     jobs: JobHost
     time: StoreTime
     checkpoints: LogCheckpoints
-    limits: ServerLimits
     load: LoadWatch
 
 
@@ -338,10 +337,10 @@ class Agent:
         load = LoadWatch(
             node,
             request_bytes_max=limits.held_bytes_max,
-            connections_max=limits.connections_max,
+            connections_max=self._connections_max,
         )
         bound = memory_bound(settings, request_bytes_max=limits.held_bytes_max)
-        self._shells = _Shells(log_client, node, jobs, time, checkpoints, limits, load)
+        self._shells = _Shells(log_client, node, jobs, time, checkpoints, load)
         self._view.overloaded = load.sentences
         self._view.reader = node.reader
         self._view.log_client = log_client
@@ -370,6 +369,10 @@ class Agent:
         node.decisions = Decisions(self._sasl.values(), boot_ms=parts.boot_ms)
         for callback in self._on_node:
             callback(node)
+
+    def _connections_max(self) -> int:
+        """As it is by now; not 0, as a part of it is told."""
+        return 1 if self._server is None else max(1, self._server.limits.connections_max)
 
     def _job_host(self, log_client: LogClient) -> JobHost:
         settings, parts = self._settings, self._parts
@@ -448,7 +451,7 @@ class Agent:
         await first_users.make(shells.node)
         if self._leaving:
             return
-        limits = shells.limits
+        limits = limits_of(shells.node, descriptors=self._descriptors)
         logger.info("at most %s", told_of_connections(limits, self._descriptors))
         bound = memory_bound(self._settings, request_bytes_max=limits.held_bytes_max)
         logger.info("at most %d MiB of memory, besides what the cluster holds", bound >> 20)

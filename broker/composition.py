@@ -15,6 +15,8 @@ from broker.calls.slices import Slices
 from broker.cluster.placement import Placement
 from broker.cluster.rights_agreement import RightsAgreement
 from broker.config.settings import Settings
+from broker.config.topic_rules import TopicRules
+from broker.dynamic.in_force import SettingsInForce
 from broker.fetch.fetch_path import FetchPath
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group.live import GroupFactory
@@ -38,6 +40,7 @@ from storage.reader import Reader
 from storage.stores.object_store import ObjectStore
 from storage.writer import Writer
 
+logger = logging.getLogger(__name__)
 NS_PER_MS = 1_000_000
 audit_logger = logging.getLogger("frazil.audit")
 """Lines of JSON about refusals and changes of rights (`broker.rights.audit`)."""
@@ -77,23 +80,18 @@ def compose(
 ) -> Node:
     """All that serves clients, and the coordinator below it.
 
-    `entry_ms`: the time to write into entries; `snapshots` and `before_joining` as of
-    `LogClient`; `factory`: how groups are made.
+    `entry_ms`: the time to write into entries; `factory`: how groups are made; others: `LogClient`'s.
     """
     log_client = LogClient(
         parts.log,
         identity=identity,
-        settings=LogClientSettings(
-            lease_ttl_ms=settings.lease_ttl_ms,
-            session_deadline_ms=settings.session_deadline_ms,
-            session_read_ms=settings.session_read_ms,
-            log_bytes_max=settings.log_bytes_max,
-        ),
+        settings=_of_log_client(settings),
         now_ms=entry_ms,
         boot_ms=parts.boot_ms,
         snapshots=snapshots,
         before_joining=before_joining,
     )
+    in_force = _in_force(settings, log_client)
     rights = _rights(settings, parts, log_client)
     reader = Reader(parts.store, settings.cache_bytes, tasks)
 
@@ -103,13 +101,20 @@ def compose(
     slices, off_loop = Slices(), OffLoop()
     node = Node(
         settings=settings,
+        in_force=in_force,
         slices=slices,
         log_client=log_client,
         producing=ProducePath(
-            settings, log_client=log_client, writer=writer, reader=reader, tasks=tasks
+            settings,
+            rules=TopicRules(in_force),
+            log_client=log_client,
+            writer=writer,
+            reader=reader,
+            tasks=tasks,
         ),
         fetching=FetchPath(
             settings,
+            rules=TopicRules(in_force),
             log_client=log_client,
             reader=reader,
             placement=placement,
@@ -174,6 +179,27 @@ def _quotas(settings: Settings, parts: Parts, log_client: LogClient) -> Quotas:
         boot_ms=parts.boot_ms,
         loop_ns=parts.loop_ns or (lambda: parts.boot_ms() * NS_PER_MS),
     )
+
+
+def _of_log_client(settings: Settings) -> LogClientSettings:
+    return LogClientSettings(
+        lease_ttl_ms=settings.lease_ttl_ms,
+        session_deadline_ms=settings.session_deadline_ms,
+        session_read_ms=settings.session_read_ms,
+        log_bytes_max=settings.log_bytes_max,
+    )
+
+
+def _in_force(settings: Settings, log_client: LogClient) -> SettingsInForce:
+    """Kept up with the log, before anybody else hears of what was applied."""
+    in_force = SettingsInForce(settings.kafka, log_client.machine.dynamic_configs)
+
+    def refresh(_: object) -> None:
+        for sentence in in_force.refresh(log_client.node_id()):
+            logger.warning("%s", sentence)
+
+    log_client.on_applied(refresh)
+    return in_force
 
 
 def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:

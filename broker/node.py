@@ -21,7 +21,9 @@ from coordinator.tables.topics import PARTITIONS_MAX
 if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here needs any of them.
     from broker.calls.off_loop import OffLoop
     from broker.cluster.rights_agreement import RightsAgreement
+    from broker.config.kafka_settings import KafkaSettings
     from broker.config.settings import Settings
+    from broker.dynamic.in_force import SettingsInForce
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
@@ -109,6 +111,8 @@ class Node:
     """One agent, as its handlers see it."""
 
     settings: "Settings"
+    """What it was started with; `kafka` is what of Kafka's settings holds by now."""
+    in_force: "SettingsInForce"
     log_client: "LogClient"
     producing: "ProducePath"
     fetching: "FetchPath"
@@ -146,7 +150,7 @@ class Node:
 
     def __post_init__(self) -> None:
         machine = self.log_client.machine
-        kafka = self.settings.kafka
+        kafka = self.kafka
         self.delegation = None
         if kafka.delegation_token_secret_key:
             lifetimes = Lifetimes(
@@ -173,6 +177,11 @@ class Node:
         self.config_shares = Ledger(
             CONFIG_BYTES_MAX, "bytes of configs of topics", size_of=config_bytes
         )
+
+    @property
+    def kafka(self) -> "KafkaSettings":
+        """Kafka's settings as they are now: some change while the agent runs."""
+        return self.in_force.kafka
 
     def rest(self) -> None:
         """Let other threads work, if it is time to. Called between two pieces of work."""

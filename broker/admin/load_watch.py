@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.admin.overload import Load, Reason, overloaded, sentence
@@ -19,7 +19,9 @@ LAGS_KEPT: Final = 60
 class LoadWatch:
     """`run` looks; the rest tells what was seen last."""
 
-    def __init__(self, node: Node, *, request_bytes_max: int, connections_max: int) -> None:
+    def __init__(
+        self, node: Node, *, request_bytes_max: int, connections_max: Callable[[], int]
+    ) -> None:
         self._node = node
         self._request_bytes_max = request_bytes_max
         self._connections_max = connections_max
@@ -72,5 +74,5 @@ class LoadWatch:
             queued_ms=(node.boot_ms() - node.stats.queued_since_ms if node.stats.queued else 0),
             lag_ms=min(self._lags_ms[-1], self._lags_ms[-2]),
             connections=node.stats.connections_open,
-            connections_max=self._connections_max,
+            connections_max=self._connections_max(),
         )

@@ -409,7 +409,7 @@ TABLE: tuple[Row, ...] = (
         _refused),
     Row("frazil_export_hold_left_ms", GAUGE,
         "Until old records of a topic go that wait for their export.",
-        lambda s: hold_left_ms(s.log_client.machine, s.node.settings.kafka), "topic"),
+        lambda s: hold_left_ms(s.log_client.machine, s.node.kafka), "topic"),
     # Jobs.
     Row("frazil_jobs_held", GAUGE, "Kinds of jobs that this agent holds.",
         lambda s: len(s.jobs.held_jobs)),

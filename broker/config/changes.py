@@ -7,7 +7,6 @@ So two clients that change different configs at the same time do not undo each o
 Left out: two appends to one list at the same time; the later one then has not seen the earlier.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -44,7 +43,8 @@ class ConfigRules(NamedTuple):
     check: Callable[[str, str], str | None]
     """Why a value may not be set, None when it may."""
     check_together: Callable[[Mapping[str, str]], str | None]
-    """The same for all that would be set afterwards, each right alone."""
+    """The same for all that would be set afterwards, each right alone. May raise KafkaError itself,
+    where Kafka has another code."""
     is_list: Callable[[str], bool]
     inherited: Callable[[str], str]
     """The value of a list that is not set."""
@@ -72,10 +72,7 @@ def changed(
     if unknown:
         reason = f"Unknown config operation: {', '.join(unknown)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    without_value = [
-        op.name for op in operations if op.value is None and op.operation != OpType.DELETE
-    ]
-    _refuse_doubtful([op.name for op in operations], without_value)
+    refuse_doubtful(operations)
     after = dict(before)
     for name, operation, value in operations:
         if operation == OpType.DELETE:
@@ -88,12 +85,20 @@ def changed(
     return _difference(before, after, rules)
 
 
+def refuse_doubtful(operations: Sequence[AlterConfigOp]) -> None:
+    """Raises KafkaError for a name given twice, or without a value that it must have."""
+    without_value = [
+        op.name for op in operations if op.value is None and op.operation != OpType.DELETE
+    ]
+    _refuse_doubtful([op.name for op in operations], without_value)
+
+
 def _refuse_doubtful(names: list[str], without_value: list[str]) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        reason = f"Error due to duplicate config keys: {', '.join(twice)}"
+    if len(names) > len({*names}):
+        reason = "Error due to duplicate config keys"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     if without_value:
-        reason = f"Null value not supported for: {', '.join(without_value)}"
+        reason = f"Null value not supported for : {', '.join(without_value)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 

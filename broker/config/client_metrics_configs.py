@@ -4,13 +4,15 @@ As in Kafka's `ClientMetricsConfigs`, but for the language of patterns: RE2 (`br
 whoever may alter configs must not be able to make agents stand still.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from broker import patterns
 from broker.config import values
+from broker.config.changes import ConfigRules
 from broker.config.config_row import ConfigRow, Kind
+from broker.config.entries import ConfigEntry, Source, Synonym
 from protocol.errors import ErrorCode, KafkaError
 
 METRICS: Final = "metrics"
@@ -62,18 +64,62 @@ def parse_subscription(configs: Mapping[str, str]) -> Subscription:
             reason = f"Unknown client metrics configuration: {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     return Subscription(
-        metrics=tuple(_items(_text(configs, METRICS))),
+        metrics=tuple(dict.fromkeys(_items(configs, METRICS))),
         interval_ms=_interval_ms(_text(configs, INTERVAL)),
-        match=_patterns(configs[MATCH]) if MATCH in configs else {},
+        match=_patterns(_items(configs, MATCH)),
     )
+
+
+def rules() -> ConfigRules:
+    """How configs of subscriptions may be altered. Kafka takes none of them for lists here."""
+
+    def check_together(after: Mapping[str, str]) -> str | None:
+        parse_subscription(after)
+        return None
+
+    return ConfigRules(
+        check=lambda name, text: None,
+        check_together=check_together,
+        is_list=lambda name: False,
+        inherited=lambda name: "",
+    )
+
+
+def describe_subscription(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """All configs of a subscription, also of one that is none, sorted by name."""
+    entries = []
+    for name, row in TABLE_OF_CLIENT_METRICS.items():
+        is_set = name in configs
+        value = configs[name] if is_set else row.default_text
+        source = Source.CLIENT_METRICS if is_set else Source.DEFAULT
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=source,
+                kind=row.kind,
+                documentation=row.documentation,
+                synonyms=(Synonym(name, value, source),) if is_set else (),
+                read_only=False,
+                sensitive=False,
+            )
+        )
+    return entries
 
 
 def _text(configs: Mapping[str, str], name: str) -> str:
     return configs.get(name, TABLE_OF_CLIENT_METRICS[name].default_text)
 
 
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def _items(configs: Mapping[str, str], name: str) -> list[str]:
+    text = _text(configs, name)
+    if not text.strip():
+        return []
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        reason = f"Configuration '{name}' values must not be empty."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
+    return items
 
 
 def _interval_ms(text: str) -> int:
@@ -91,9 +137,9 @@ def _interval_ms(text: str) -> int:
     return interval_ms
 
 
-def _patterns(text: str) -> dict[str, Any]:
+def _patterns(items: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for item in text.split(","):
+    for item in items:
         key, _, pattern = item.partition("=")
         key, pattern = key.strip(), pattern.strip()
         if key not in MATCH_KEYS or not pattern or "=" in pattern:

@@ -5,14 +5,14 @@ underscores), its type, default and limits are Kafka's; those of listeners are a
 (`broker.config.listeners`). A setting that is known and not served
 (`broker.config.kafka_table`) is taken with a warning; a name that Kafka does not have is a mistake.
 
-Left out: dynamic changes. An agent's settings are its own; they change when it is started again.
+Left out: which of them change while an agent runs, and who sets them (`broker.dynamic.settings`).
 """
 
 import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from broker.config import values
 from broker.config.config_row import INT_MAX, ConfigRow, Kind, Stance, value_of
@@ -154,6 +154,10 @@ class KafkaSettings:
     transactional_id_expiration_ms: int = _int("604800000", 1)
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What was set explicitly, served or not, in Kafka's spelling; for DescribeConfigs."""
+    of_agent: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What was set at run time for this agent, and is in force (KIP-226); before `given`."""
+    of_all: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Likewise for all agents; before `given`, behind `of_agent`."""
 
     def connections_per_ip_overrides(self) -> dict[str, int]:
         """By address, in its usual spelling. Raises ValueError with the end of a sentence."""
@@ -164,17 +168,27 @@ class KafkaSettings:
         return values.principals(self.super_users)
 
     def text(self, name: str) -> str | None:
-        """The setting in Kafka's spelling: as given, else Kafka's default, None when unset.
+        """The setting in Kafka's spelling: as set, else Kafka's default, None when unset.
 
         Raises KeyError for a name that Kafka does not have.
         """
-        return self.given[name] if name in self.given else TABLE[name].default
+        for layer in (self.of_agent, self.of_all, self.given):
+            if name in layer:
+                return layer[name]
+        return TABLE[name].default
 
     def number(self, name: str) -> int:
         """A served setting that is a number, by its name in Kafka."""
         value = getattr(self, _field_of(name))
         assert isinstance(value, int)
         return value
+
+
+class HasKafka(Protocol):
+    """Something with Kafka's settings: as they were given (`Settings`), or as they are by now."""
+
+    @property
+    def kafka(self) -> KafkaSettings: ...
 
 
 def _field_of(name: str) -> str:
@@ -214,7 +228,7 @@ def parse(given: Mapping[str, str]) -> ParsedSettings:
     parsed: dict[str, object] = {}
     for written, text in given.items():
         name = OLDER_NAMES.get(written, written)
-        row = TABLE.get(name) or _by_prefix(name)
+        row = row_of(name)
         if row is None:
             hint = values.did_you_mean(name, TABLE)
             mistakes.append(f'Kafka has no setting named "{name}"{hint}')
@@ -261,8 +275,15 @@ def _contradictions(settings: KafkaSettings) -> list[str]:
         settings.super_user_principals()
     except ValueError as error:
         mistakes.append(f"super.users: {error}")
+    if not settings.log_cleaner_io_max_bytes_per_second > 0:
+        mistakes.append("log.cleaner.io.max.bytes.per.second must be greater than 0")
     if "classic" not in settings.group_coordinator_rebalance_protocols:
         mistakes.append("group.coordinator.rebalance.protocols: classic cannot be disabled")
+    if settings.socket_request_max_bytes < settings.message_max_bytes:
+        mistakes.append(
+            f"socket.request.max.bytes ({settings.socket_request_max_bytes}) must not be less than"
+            f" message.max.bytes ({settings.message_max_bytes})"
+        )
     return mistakes
 
 
@@ -280,7 +301,12 @@ def _connections_of_addresses(text: str) -> dict[str, int]:
 
 def is_known(name: str) -> bool:
     """Whether Kafka has a setting of this name, or makes such names by a prefix."""
-    return name in TABLE or name in OLDER_NAMES or _by_prefix(name) is not None
+    return name in OLDER_NAMES or row_of(name) is not None
+
+
+def row_of(name: str) -> ConfigRow | None:
+    """The row of a setting, also of one that Kafka makes by a prefix; None: Kafka has none."""
+    return TABLE.get(name) or _by_prefix(name)
 
 
 def _by_prefix(name: str) -> ConfigRow | None:

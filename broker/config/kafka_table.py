@@ -1,4 +1,5 @@
 """The broker settings of Apache Kafka 4.3 that have no effect: name, type, default, and the reason.
+Below: those of all its settings that change while a broker runs (KIP-226), and what they do here.
 
 They are accepted, so that a `server.properties` can be brought along, and answered with a warning
 that gives the reason they stand under. The table is data only; `broker.config.kafka_settings` reads
@@ -6,6 +7,8 @@ it and has the settings that are served.
 
 Left out: prefixed names, which `broker.config.kafka_settings` judges by prefix.
 """
+
+from typing import Final
 
 from broker.config.config_row import Kind, Stance
 
@@ -345,3 +348,135 @@ PREFIXES: tuple[tuple[str, Stance, str], ...] = (
     ),
 )
 """Names that Kafka makes by prefix."""
+
+WITH_EFFECT: Final = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleanup.policy",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "log.segment.delete.delay.ms",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "message.max.bytes",
+        "producer.id.expiration.ms",
+    }
+)
+"""Every reader of one of these reads it anew, or is called when it changes (docs/design/configs.md)."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "background.threads",
+        "config.providers",
+        "cordoned.log.dirs",
+        "follower.fetch.last.tiered.offset.enable",
+        "follower.replication.throttled.rate",
+        "group.consumer.assignment.interval.ms",
+        "group.coordinator.cached.buffer.max.bytes",
+        "leader.replication.throttled.rate",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.threads",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "log.preallocate",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "metric.reporters",
+        "min.insync.replicas",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "share.coordinator.cached.buffer.max.bytes",
+        "transaction.partition.verification.enable",
+        "unclean.leader.election.enable",
+    }
+)
+"""Taken and told back, as at an agent's start, since tools set them by habit; they mean nothing here."""
+
+PER_AGENT: Final = frozenset({"cordoned.log.dirs"})
+"""Of these: cannot be set for all agents together."""
+
+_LISTENERS: Final = "listeners are opened when an agent starts"
+_GROUPS: Final = "groups of this kind take it when an agent starts"
+_SECURITY: Final = "who may come in, and how, is set when an agent starts"
+_CERTIFICATES: Final = "the files of a listener's certificates are read again by themselves, within seconds of a change"
+
+FIXED: Final[dict[str, str]] = {
+    "group.share.assignment.interval.ms": _GROUPS,
+    "group.streams.assignment.interval.ms": _GROUPS,
+    "listener.security.protocol.map": _LISTENERS,
+    "listeners": _LISTENERS,
+    "principal.builder.class": _SECURITY,
+    "ssl.key.password": _CERTIFICATES,
+    "ssl.keystore.certificate.chain": _CERTIFICATES,
+    "ssl.keystore.key": _CERTIFICATES,
+    "ssl.keystore.location": _CERTIFICATES,
+    "ssl.keystore.password": _CERTIFICATES,
+    "ssl.keystore.type": _CERTIFICATES,
+    "ssl.truststore.certificates": _CERTIFICATES,
+    "ssl.truststore.location": _CERTIFICATES,
+    "ssl.truststore.password": _CERTIFICATES,
+    "ssl.truststore.type": _CERTIFICATES,
+} | dict.fromkeys(
+    (
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.mechanism.inter.broker.protocol",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    ),
+    _SECURITY,
+)
+"""Kafka changes them while it runs, Frazil does not: with the reason. Those of single listeners, too."""
+
+DYNAMIC: Final = WITH_EFFECT | WITHOUT_EFFECT

@@ -11,7 +11,7 @@ from pathlib import Path
 from broker.config.config_row import ConfigRow, Stance
 from broker.config.group_configs import TABLE_OF_GROUPS
 from broker.config.kafka_settings import TABLE as KAFKA_TABLE
-from broker.config.kafka_table import PREFIXES
+from broker.config.kafka_table import DYNAMIC, PREFIXES
 from broker.config.settings import TABLE
 from broker.config.table_configs import TABLE_CONFIGS
 from broker.config.topic_configs import RECORDS_VALIDATE, TABLE_OF_TOPICS
@@ -37,6 +37,16 @@ Later sources win: defaults, the file (`--config`), the environment, `--set name
 ## Frazil's own
 
 | name | default | what | |
+|---|---|---|---|
+"""
+
+_SERVED = """
+## Kafka's: served
+
+Some can be set while agents run, for one or for all (`kafka-configs.sh --entity-type brokers`):
+[configs](design/configs.md).
+
+| name | default | type | set |
 |---|---|---|---|
 """
 
@@ -117,7 +127,7 @@ def page() -> str:
         f"| `{row.name}` | {f'`{row.default}`' if row.default else ''} | {row.type.kind} | {row.doc} |"
         for row in TABLE.values()
     ]
-    lines += ["", "## Kafka's: served", "", "| name | default | type |", "|---|---|---|"]
+    lines += _SERVED.rstrip("\n").split("\n")
     lines += [_served(row) for row in KAFKA_TABLE.values() if row.stance is Stance.SERVED]
     lines += _LISTENERS.rstrip("\n").split("\n")
     lines += _TOPICS.rstrip("\n").split("\n")
@@ -157,7 +167,8 @@ def _config(row: ConfigRow) -> str:
 
 def _served(row: ConfigRow) -> str:
     default = "" if row.default is None else f"`{row.default}`"
-    return f"| `{row.name}` | {default} | {row.kind.name.lower()} |"
+    changes = "at run time" if row.name in DYNAMIC else "at start"
+    return f"| `{row.name}` | {default} | {row.kind.name.lower()} | {changes} |"
 
 
 def main() -> int:

@@ -406,7 +406,7 @@ def load(
     own = [name for name in ("listen", "advertise") if sources.is_given(ours.get(name))]
     warnings += _take_listeners(parsed_ours, parsed.settings, own, mistakes)
     mistakes += _http_mistakes(parsed_ours, parsed.settings.given)
-    mistakes += _contradictions(parsed_ours, parsed.settings)
+    mistakes += _contradictions(parsed_ours)
     if mistakes:
         raise SettingsError(mistakes)
     return Loaded(Settings(kafka=parsed.settings, **parsed_ours), tuple(warnings))
@@ -505,7 +505,7 @@ def name_of(settings: Settings, *, listeners: Sequence[Listener], host_name: str
     return name[-NODE_NAME_MAX:]
 
 
-def _contradictions(ours: Mapping[str, Any], kafka: KafkaSettings) -> list[str]:
+def _contradictions(ours: Mapping[str, Any]) -> list[str]:
     """Settings that are right one by one and wrong together, or needed and not there."""
     found = []
     if ours.get("store_url") == "":
@@ -530,11 +530,6 @@ def _contradictions(ours: Mapping[str, Any], kafka: KafkaSettings) -> list[str]:
         found.append(
             f"produce.buffer.bytes ({buffer}) must be at least twice chunk.bytes ({chunk}):"
             " one chunk is filled while another is written"
-        )
-    if kafka.socket_request_max_bytes < kafka.message_max_bytes:
-        found.append(
-            f"socket.request.max.bytes ({kafka.socket_request_max_bytes}) must not be less than"
-            f" message.max.bytes ({kafka.message_max_bytes})"
         )
     names = [address.name for address in ours.get("listen", ())]
     found.extend(

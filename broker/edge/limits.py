@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from broker.config.kafka_settings import KafkaSettings
 from broker.edge.pressure import Patience
 from broker.node import Node
 from protocol.framing import FRAME_BYTES_MAX_DEFAULT
@@ -37,6 +38,8 @@ class ServerLimits:
     """Bounds of all connections together, and of each."""
 
     connections_max: int
+    connections_possible: int = sys.maxsize
+    """What the descriptors of the process are enough for: never more than that."""
     connections_per_address_max: int = sys.maxsize
     connections_per_address: Mapping[str, int] = field(default_factory=dict)
     """Instead of that, by address."""
@@ -60,21 +63,34 @@ class ServerLimits:
 
 def limits_of(node: Node, *, descriptors: int | None = None) -> ServerLimits:
     """The bounds that an agent's settings ask for, within the descriptors that its process has."""
-    kafka = node.settings.kafka
+    kafka = node.kafka
+    possible = connections_within(descriptors)
     frame_bytes_max = kafka.socket_request_max_bytes
-    first_frame_bytes_max = max(FIRST_FRAME_BYTES, 2 * kafka.message_max_bytes)
-    return ServerLimits(
-        connections_max=min(kafka.max_connections, connections_within(descriptors)),
-        connections_per_address_max=kafka.max_connections_per_ip,
-        connections_per_address=kafka.connections_per_ip_overrides(),
-        connection_rate_max=kafka.max_connection_creation_rate,
+    limits = ServerLimits(
+        connections_max=possible,
+        connections_possible=possible,
         idle_ms_max=kafka.connections_max_idle_ms,
         refusal_delay_ms=kafka.connection_failed_authentication_delay_ms,
         held_bytes_max=max(256 * MiB, 2 * frame_bytes_max),
-        connection=ConnectionLimits(
-            frame_bytes_max=frame_bytes_max,
-            first_frame_bytes_max=min(frame_bytes_max, first_frame_bytes_max),
-        ),
+        connection=ConnectionLimits(frame_bytes_max=frame_bytes_max),
+    )
+    return changed_limits(limits, kafka)
+
+
+def changed_limits(limits: ServerLimits, kafka: KafkaSettings) -> ServerLimits:
+    """The bounds with what the settings say of those that change while an agent runs."""
+    first_frame_bytes_max = max(FIRST_FRAME_BYTES, 2 * kafka.message_max_bytes)
+    of_one = replace(
+        limits.connection,
+        first_frame_bytes_max=min(limits.connection.frame_bytes_max, first_frame_bytes_max),
+    )
+    return replace(
+        limits,
+        connections_max=min(kafka.max_connections, limits.connections_possible),
+        connections_per_address_max=kafka.max_connections_per_ip,
+        connections_per_address=kafka.connections_per_ip_overrides(),
+        connection_rate_max=kafka.max_connection_creation_rate,
+        connection=of_one,
     )
 
 

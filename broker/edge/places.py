@@ -69,13 +69,19 @@ class Places:
         self, connections_max: int, per_address_max: int, overrides: Mapping[str, int]
     ) -> None:
         """`overrides`: by address, instead of `per_address_max`."""
-        self._connections_max = connections_max
-        self._per_address_max = per_address_max
-        self._overrides = overrides
+        self.set_bounds(connections_max, per_address_max, overrides)
         self._count = 0
         self._addresses: dict[str, _Address] = {}
         self._new: dict[int, Guest] = {}
         """Those that have not shown themselves, the oldest first."""
+
+    def set_bounds(
+        self, connections_max: int, per_address_max: int, overrides: Mapping[str, int]
+    ) -> None:
+        """Other bounds from now on; whoever is there stays."""
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._overrides = overrides
 
     def admission(self, address: str, now_ms: int) -> Admission:
         """Whether one more of this address is let in, and instead of whom."""
@@ -134,12 +140,12 @@ class Pace:
     """`rate` connections a second, of which a second's worth may come at once."""
 
     def __init__(self, rate: int) -> None:
-        self._rate = rate
+        self.rate = rate
         self._due_us = 0
         """Until when all that were let in take, one after the other."""
 
     def delay_ms(self, now_ms: int) -> int:
         """One more has come: in how many ms it is let in."""
         now_us = now_ms * 1_000
-        self._due_us = max(self._due_us, now_us) + 1_000_000 // self._rate
+        self._due_us = max(self._due_us, now_us) + 1_000_000 // self.rate
         return max(0, self._due_us - now_us - 1_000_000 + 999) // 1_000

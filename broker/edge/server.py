@@ -24,7 +24,7 @@ from broker.calls.stalls import TICK_MS, StallWatch
 from broker.edge.authentication import Authenticator, Refusals
 from broker.edge.connection import KafkaServerProtocol
 from broker.edge.dispatch import Dispatcher
-from broker.edge.limits import ServerLimits, limits_of
+from broker.edge.limits import ServerLimits, changed_limits, limits_of
 from broker.edge.muting import Mutes
 from broker.edge.places import Guest, Pace, Places
 from broker.edge.pressure import RequestMemory
@@ -93,6 +93,7 @@ class KafkaServer:
             limits.connections_per_address,
         )
         self._pace = Pace(limits.connection_rate_max)
+        node.in_force.on_change(self._settings_changed)
         self._unsent: dict[int, int] = {}
         """By connection: bytes of answers that it did not take, at the sweep before."""
         self._dirty: deque[KafkaServerProtocol] = deque()
@@ -111,6 +112,15 @@ class KafkaServer:
             schedule=self._schedule,
         )
         producing.on_room(self._schedule)
+
+    def _settings_changed(self) -> None:
+        limits = self.limits = changed_limits(self.limits, self.node.kafka)
+        self._places.set_bounds(
+            limits.connections_max,
+            limits.connections_per_address_max,
+            limits.connections_per_address,
+        )
+        self._pace.rate = limits.connection_rate_max
 
     def factory(self, listener: str) -> Callable[[], asyncio.BaseProtocol]:
         """What `loop.create_server` wants, for one listener."""

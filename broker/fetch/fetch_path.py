@@ -48,18 +48,8 @@ from broker.fetch.arrivals import Arrivals
 from broker.fetch.fetches import Fetch, FetchStats, topics_of
 from broker.fetch.permitted import permitted
 from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
-from broker.fetch.sessions import (
-    CachedPartition,
-    FetchSessions,
-    PlaceKey,
-    places_slices,
-)
-from broker.fetch.store_reads import (
-    LOAD_SECONDS_MAX,
-    ReadBudget,
-    count_failures,
-    read_missing,
-)
+from broker.fetch.sessions import CachedPartition, FetchSessions, PlaceKey, places_slices
+from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, count_failures, read_missing
 from broker.fetch.woken import WokenFetches
 from broker.rights.rights import Rights
 from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic
@@ -109,6 +99,7 @@ class FetchPath:
         self,
         settings: Settings,
         *,
+        rules: TopicRules,
         log_client: LogClient,
         reader: Reader,
         placement: Callable[[str], Placement],
@@ -130,7 +121,7 @@ class FetchPath:
         self._slices = slices
         self._rights = rights
         self._bytes_max = settings.kafka.fetch_max_bytes
-        self._rules = TopicRules(settings.kafka)
+        self._rules = rules
         self._zone = settings.zone
         self._placement = placement
         self._log_client = log_client

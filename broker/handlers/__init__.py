@@ -2,7 +2,6 @@
 
 Deliberately absent, so not advertised, and a request for one closes the connection as in Kafka:
 
-    changes of configs  of brokers
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
     replicas, disks     reassignments, AlterReplicaLogDirs
 

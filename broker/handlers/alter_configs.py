@@ -2,37 +2,46 @@
 
 KIP-133; deprecated since KIP-339, whose IncrementalAlterConfigs shares what is below. Topics and
 groups (KIP-848) have configs of their own, as commands in the log; a group id may have some
-before there is such a group. The settings of an agent come from its file, environment and flags:
-brokers, their loggers and client metrics cannot be altered.
+before there is such a group. So have agents (KIP-226: one, which must be the one that is asked, or
+with the name "" all) and subscriptions to clients' metrics (KIP-714). Levels of loggers (KIP-412)
+are the process's own.
 
 Errors, per resource: 3, 7 (may still happen), 17, 31 (configs that are Frazil's own, without the
-right to the cluster), 35 (configs of tables while an older agent is live), 40, 41 (no session: send it elsewhere), 42 (twice in a request, or of a kind that cannot be
-altered), 44 (more than fits).
+right to the cluster), 35 (what an older agent that is live does not know), 40, 41 (no session: send
+it elsewhere), 42 (twice in a request, another agent's, or what cannot be altered), 44 (more than
+fits).
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.calls.shares import owner_of
-from broker.config import group_configs, topic_configs
-from broker.config.changes import Changes, replaced
+from broker.config import (
+    client_metrics_configs,
+    group_configs,
+    topic_configs,
+)
+from broker.config.changes import AlterConfigOp, Changes, ConfigRules, replaced
+from broker.dynamic import logger_levels, settings
 from broker.handler_support import (
     count_proposal,
     live_incarnation,
+    refuse_beside_older,
     refuse_tables_of_some,
     require_configs,
     shut_out_older,
 )
-from broker.handlers.describe_configs import ResourceType, of_permitted
+from broker.handlers.describe_configs import ResourceType, is_node_id, of_permitted
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
+from coordinator.commands.config_commands import CONFIG_LEVEL, ChangeConfigs, ConfigKind
 from coordinator.commands.encoding import CodecError
 from coordinator.commands.group_commands import SetGroupConfigs, SetTopicConfigs
 from coordinator.proposer import COMMAND_BYTES_MAX
@@ -52,17 +61,20 @@ ALTERATION_ELEMENTS: Final = 30
 WAIT_MS: Final = 30_000
 """The request has no timeout of its own; this is Kafka's request.timeout.ms."""
 
-_FIXED: Final = {
-    ResourceType.BROKER: (
-        "The settings of an agent cannot be altered while it runs: they come from its file,"
-        " environment and flags."
-    ),
-    ResourceType.BROKER_LOGGER: "Levels of loggers cannot be altered while the agent runs.",
-    ResourceType.CLIENT_METRICS: "There are no metrics of clients here, so no configs of them.",
-}
-
 ChangesOf = Callable[..., Changes]
 """From what is set, and the `rules` of the resource, to what must change. Raises KafkaError."""
+_Command = SetTopicConfigs | SetGroupConfigs | ChangeConfigs
+
+
+class RequestedConfigs(NamedTuple):
+    """What a request asks of one resource."""
+
+    config_count: int
+    changes_of: ChangesOf
+    operations: Sequence[AlterConfigOp] | None
+    """None: it is no IncrementalAlterConfigs."""
+
+
 RIGHTS: Final = (
     Right(Operation.ALTER_CONFIGS, Resource.TOPIC, ("resources[].resource_name",)),
     Right(Operation.ALTER_CONFIGS, Resource.GROUP, ("resources[].resource_name",)),
@@ -79,12 +91,11 @@ class Alteration(RequestedChange):
 
     resource_type: int
     resource_name: str
-    config_count: int
-    changes_of: ChangesOf
+    requested: RequestedConfigs
 
 
 async def handle(node: Node, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=await alter(node, call, request, _changes_of))
+    return AlterConfigsResponse(responses=await alter(node, call, request, _requested))
 
 
 def refusal(call: Call, request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
@@ -112,8 +123,9 @@ API: Final = Api(
 )
 
 
-def _changes_of(configs: list[AlterableConfig]) -> ChangesOf:
-    return partial(replaced, wanted=[(config.name, config.value) for config in configs])
+def _requested(configs: list[AlterableConfig]) -> RequestedConfigs:
+    wanted = [(config.name, config.value) for config in configs]
+    return RequestedConfigs(len(configs), partial(replaced, wanted=wanted), None)
 
 
 def refused(request: _Request, error: KafkaError) -> list[AlterConfigsResourceResponse]:
@@ -134,29 +146,48 @@ def _refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsRe
 
 
 async def alter(
-    node: Node, call: Call, request: _Request, changes_of: Callable[[Any], ChangesOf]
+    node: Node, call: Call, request: _Request, requested_of: Callable[[Any], RequestedConfigs]
 ) -> list[AlterConfigsResourceResponse]:
-    """Behind a barrier, since what is set decides what changes."""
     alterations = [
         Alteration(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            config_count=len(resource.configs),
-            changes_of=changes_of(resource.configs),
+            requested=requested_of(resource.configs),
         )
         for resource in request.resources
     ]
+    counts = Counter((each.resource_type, each.resource_name) for each in alterations)
+    loggers: list[Alteration] = []
+    in_log: list[Alteration] = []
+    for item in alterations:
+        if counts[item.resource_type, item.resource_name] > 1:
+            reason = "Each resource must appear at most once."
+            item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        else:
+            (loggers if item.resource_type == ResourceType.BROKER_LOGGER else in_log).append(item)
+    if in_log:
+        await _alter_in_log(node, call, in_log, validate_only=request.validate_only)
+    turns = node.slices.of(call)
+    for item in loggers:
+        await turns.spend(item.requested.config_count)
+        try:
+            _alter_loggers(node, item, validate_only=request.validate_only)
+        except KafkaError as error:
+            item.refused = error
+    return [_result(item) async for item in turns.over(alterations)]
+
+
+async def _alter_in_log(
+    node: Node, call: Call, alterations: Sequence[Alteration], *, validate_only: bool
+) -> None:
+    """Behind a barrier, since what is set decides what changes. Raises KafkaError."""
     owner = owner_of(call.connection.peer)
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
     await node.log_client.barrier()
-    counts = Counter((each.resource_type, each.resource_name) for each in alterations)
     turns = node.slices.of(call)
     for item in alterations:
-        await turns.spend(ALTERATION_ELEMENTS + item.config_count)
+        await turns.spend(ALTERATION_ELEMENTS + item.requested.config_count)
         try:
-            if counts[item.resource_type, item.resource_name] > 1:
-                reason = "Each resource must appear at most once."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
             command = _command(node, item)
             byte_count = 0
             if isinstance(command, SetTopicConfigs):
@@ -164,22 +195,40 @@ async def alter(
                 byte_count = require_configs(node, owner, item.resource_name, command.configs)
         except KafkaError as error:
             item.refused = error
-        else:
-            if command.configs and not request.validate_only:
-                given = [name for name, value in command.configs if value is not None]
-                shut_out_older(node, given, incarnation)
-                item.future = node.log_client.propose(command, incarnation)
-                forget(item.future)  # Its client may be gone before it is asked for.
-                if byte_count:
-                    name = item.resource_name
-                    count_proposal(node.config_shares, owner, name, byte_count, item.future)
+            continue
+        changes = _changes(command)
+        if validate_only or not changes:
+            continue
+        if isinstance(command, SetTopicConfigs):
+            given = [name for name, value in changes if value is not None]
+            shut_out_older(node, given, incarnation)
+        item.future = node.log_client.propose(command, incarnation)
+        forget(item.future)  # Its client may be gone before it is asked for.
+        if byte_count:
+            name = item.resource_name
+            count_proposal(node.config_shares, owner, name, byte_count, item.future)
     await wait_for_changes(alterations, WAIT_MS)
-    return [_result(item) async for item in turns.over(alterations)]
 
 
-def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:
-    machine, kafka, name = node.log_client.machine, node.settings.kafka, item.resource_name
-    command: SetTopicConfigs | SetGroupConfigs
+def _alter_loggers(node: Node, item: Alteration, *, validate_only: bool) -> None:
+    _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
+    operations = item.requested.operations
+    if operations is None:
+        reason = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    logger_levels.validate(operations)
+    if not validate_only:
+        logger_levels.apply(operations)
+
+
+def _changes(command: _Command) -> Changes:
+    return command.changes if isinstance(command, ChangeConfigs) else command.configs
+
+
+def _command(node: Node, item: Alteration) -> _Command:
+    machine, kafka, name = node.log_client.machine, node.kafka, item.resource_name
+    changes_of = item.requested.changes_of
+    command: _Command
     match item.resource_type:
         case ResourceType.TOPIC:
             _refuse_default(name, "topic")
@@ -189,20 +238,55 @@ def _command(node: Node, item: Alteration) -> SetTopicConfigs | SetGroupConfigs:
             if topic is None:
                 reason = f"The topic '{name}' does not exist."
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-            changes = item.changes_of(topic.configs, rules=topic_configs.rules(kafka))
+            changes = changes_of(topic.configs, rules=topic_configs.rules(kafka))
             refuse_tables_of_some(node, [name for name, value in changes if value is not None])
             command = SetTopicConfigs(topic.topic_id, changes)
         case ResourceType.GROUP:
             _refuse_default(name, "group")
             before = machine.groups.configs(name)
-            changes = item.changes_of(before, rules=group_configs.rules(kafka))
+            changes = changes_of(before, rules=group_configs.rules(kafka))
             command = SetGroupConfigs(name, changes)
-        case ResourceType.BROKER | ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS as kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, _FIXED[ResourceType(kind)])
+        case ResourceType.BROKER:
+            refuse_beside_older(node, CONFIG_LEVEL)
+            rules = _rules_of_agent(node, name)
+            before = machine.dynamic_configs.of(ConfigKind.BROKER, name)
+            changes = changes_of(before, rules=rules)
+            command = ChangeConfigs(ConfigKind.BROKER, name, changes)
+        case ResourceType.CLIENT_METRICS:
+            refuse_beside_older(node, CONFIG_LEVEL)
+            if name == "":
+                reason = "Subscription name can't be empty"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+            before = machine.dynamic_configs.of(ConfigKind.CLIENT_METRICS, name)
+            changes = changes_of(before, rules=client_metrics_configs.rules())
+            command = ChangeConfigs(ConfigKind.CLIENT_METRICS, name, changes)
         case kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     _refuse_large(command)
     return command
+
+
+def _rules_of_agent(node: Node, name: str) -> ConfigRules:
+    """Raises KafkaError when it is neither this agent's resource nor that of all."""
+    configs = node.log_client.machine.dynamic_configs
+    before = configs.of(ConfigKind.BROKER, name)
+    given = node.settings.kafka
+    if name == "":
+        return settings.rules(given, before, of_all=None)
+    _refuse_other(node, name, "broker id, expected {}, but received {}")
+    of_all = configs.of(ConfigKind.BROKER, "")
+    return settings.rules(given, before, of_all=of_all)
+
+
+def _refuse_other(node: Node, name: str, sentence: str) -> None:
+    """Raises KafkaError unless it is this agent's number."""
+    own = str(node.log_client.node_id())
+    if not is_node_id(name):
+        reason = f"Node id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if name != own:
+        reason = f"Unexpected {sentence.format(own, name)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def _refuse_default(name: str, what: str) -> None:
@@ -211,7 +295,7 @@ def _refuse_default(name: str, what: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
-def _refuse_large(command: SetTopicConfigs | SetGroupConfigs) -> None:
+def _refuse_large(command: _Command) -> None:
     try:
         fits = encoded_size(command) <= COMMAND_BYTES_MAX
     except CodecError as error:

@@ -27,7 +27,7 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    if not consumer_protocol_enabled(node.settings.kafka):
+    if not consumer_protocol_enabled(node.kafka):
         reason = "The consumer protocol is switched off by this agent's settings."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
     await node.log_client.barrier()

@@ -175,7 +175,7 @@ def _command(node: Node, call: Call, topic: CreatableTopic) -> CreateTopic:
         _check_assignments(topic.assignments)
         partitions = len(topic.assignments)
     elif partitions == DEFAULT:
-        partitions = node.settings.kafka.num_partitions
+        partitions = node.kafka.num_partitions
     if partitions < 1:
         reason = f"Number of partitions was set to {partitions}; at least 1, or -1 for the default."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, reason)
@@ -236,7 +236,7 @@ def _result(node: Node, call: Call, item: _TopicCreation) -> CreatableTopicResul
     except KafkaError as error:
         return _refused(item.topic.name, error)
     assert item.command is not None
-    configs = topic_configs.describe_topic(dict(item.command.configs), node.settings.kafka)
+    configs = topic_configs.describe_topic(dict(item.command.configs), node.kafka)
     return CreatableTopicResult(
         name=item.topic.name,
         topic_id=topic_id,

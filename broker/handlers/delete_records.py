@@ -102,7 +102,7 @@ async def _validate(node: Node, turns: Turns, request: DeleteRecordsRequest) -> 
     wanted: _Trims = {}
     async for asked in turns.over(request.topics):
         topic = machine.topics.by_name(asked.name)
-        settings = None if topic is None else effective(topic.configs, node.settings.kafka)
+        settings = None if topic is None else effective(topic.configs, node.kafka)
         rows = wanted.setdefault(asked.name, {})
         async for each in turns.over(asked.partitions):
             index = each.partition_index

@@ -47,7 +47,7 @@ class _TopicDeletion(RequestedChange):
 async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted = [_TopicDeletion(state=state) for state in _states(request)]
     _refuse_doubtful(wanted)
-    if not node.settings.kafka.delete_topic_enable:
+    if not node.kafka.delete_topic_enable:
         disabled = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         return refusal(call, request, disabled)
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)

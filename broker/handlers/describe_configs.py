@@ -1,13 +1,14 @@
-"""DescribeConfigs, v1-4: configs of topics and groups, and the settings of this agent.
+"""DescribeConfigs, v1-4: configs of topics, groups and subscriptions, settings and loggers of this agent.
 
-KIP-133, KIP-226 (synonyms), KIP-569 (type and documentation, v3+), KIP-848 (groups). Topics and
-groups are described behind a barrier (P8). Brokers: this agent's own settings only, since nobody
-else knows them; the cluster default ("") is empty, as settings are not dynamic. Loggers and client
-metrics have none.
+KIP-133, KIP-226 (brokers, synonyms), KIP-412 (loggers), KIP-569 (type and documentation, v3+),
+KIP-714 (client metrics), KIP-848 (groups). What the log has is described behind a barrier (P8), but
+settings and loggers of an agent by that agent only, since nobody else knows them. "" is what was set
+for all agents.
 
 Errors, per resource: 3, 7 (no barrier to be had), 17, 42.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum
@@ -16,10 +17,13 @@ from typing import Any, Final
 from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
-from broker.config.entries import ConfigEntry, describe_broker
+from broker.config.client_metrics_configs import describe_subscription
+from broker.config.entries import ConfigEntry, Source, describe_all_brokers, describe_broker
 from broker.config.group_configs import describe_group
 from broker.config.topic_configs import describe_topic
+from broker.dynamic import logger_levels
 from broker.node import Node
+from coordinator.commands.config_commands import ConfigKind
 from coordinator.tables.topics import name_error
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -43,8 +47,11 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+_IN_LOG: Final = frozenset(ResourceType) - {ResourceType.BROKER_LOGGER}
 CONFIG_ELEMENTS: Final = 3
 """What one config costs, in elements that are looked at: it has synonyms and a documentation."""
+UNKNOWN_TYPE: Final = 0
+"""Of a level of a logger, as in Kafka."""
 RESOURCE_ELEMENTS: Final = 30
 """What a resource costs besides: all its configs are looked up, however few are told."""
 
@@ -52,8 +59,7 @@ RESOURCE_ELEMENTS: Final = 30
 async def handle(
     node: Node, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    shared = (ResourceType.TOPIC, ResourceType.GROUP)
-    if any(resource.resource_type in shared for resource in request.resources):
+    if any(resource.resource_type in _IN_LOG for resource in request.resources):
         await node.log_client.barrier()
     turns = node.slices.of(call)
     response = DescribeConfigsResponse()
@@ -179,23 +185,60 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
             topic = node.log_client.machine.topics.by_name(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return describe_topic(topic.configs, node.settings.kafka)
+            return describe_topic(topic.configs, node.kafka)
         case ResourceType.BROKER:
             if name == "":
-                return []
-            if name != str(node.log_client.node_id()):
-                reason = f"Unexpected broker id, expected {node.log_client.node_id()}: {name}"
-                raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-            return describe_broker(node.settings.kafka)
+                dynamic = node.log_client.machine.dynamic_configs
+                return describe_all_brokers(dynamic.of(ConfigKind.BROKER, ""))
+            _refuse_other(node, name, "expected {} or empty string, but received {}")
+            return describe_broker(node.kafka)
         case ResourceType.GROUP:
             if name == "":
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             configs = node.log_client.machine.groups.configs(name)
-            return describe_group(configs, node.settings.kafka)
-        case ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
-            return []
+            return describe_group(configs, node.kafka)
+        case ResourceType.BROKER_LOGGER:
+            if name == "":
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _refuse_other(node, name, "expected {} but received {}")
+            return [_of_logger(*item) for item in logger_levels.levels().items()]
+        case ResourceType.CLIENT_METRICS:
+            if name == "":
+                reason = "Client metrics subscription name must not be empty"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+            dynamic = node.log_client.machine.dynamic_configs
+            return describe_subscription(dynamic.of(ConfigKind.CLIENT_METRICS, name))
         case kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _refuse_other(node: Node, name: str, sentence: str) -> None:
+    """Raises KafkaError unless it is this agent's number."""
+    own = str(node.log_client.node_id())
+    if not is_node_id(name):
+        reason = f"Broker id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    if name != own:
+        reason = f"Unexpected broker id, {sentence.format(own, name)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def is_node_id(name: str) -> bool:
+    """Whether the name of a resource is a number, as those of agents are."""
+    return re.fullmatch(r"[0-9]{1,10}", name) is not None
+
+
+def _of_logger(name: str, level: str) -> ConfigEntry:
+    return ConfigEntry(
+        name=name,
+        value=level,
+        source=Source.DYNAMIC_BROKER_LOGGER,
+        kind=None,
+        documentation="",
+        synonyms=(),
+        read_only=False,
+        sensitive=False,
+    )
 
 
 def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -205,7 +248,7 @@ def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
         read_only=entry.read_only,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
-        config_type=entry.kind,
+        config_type=UNKNOWN_TYPE if entry.kind is None else entry.kind,
     )
     if request.include_synonyms:
         result.synonyms = [

@@ -42,7 +42,7 @@ async def handle(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition index is negative")
     await node.log_client.barrier()
     topics = node.log_client.machine.topics
-    limit = node.settings.kafka.max_request_partition_size_limit
+    limit = node.kafka.max_request_partition_size_limit
     left = max(min(request.response_partition_limit, limit), 1)
     turns = node.slices.of(call)
     asked = [topic.name for topic in request.topics]

@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs, v0-1: single configs of topics and groups are set, unset, added to.
+"""IncrementalAlterConfigs, v0-1: single configs of topics, groups, agents … are set, unset, added to.
 
-KIP-339, KIP-848 (groups). What is not named stays as it is. The rest is as in AlterConfigs
+KIP-339. What is not named stays as it is. Levels of loggers are altered by this API alone (KIP-412). The rest is as in AlterConfigs
 (`broker.handlers.alter_configs`).
 
 Errors, per resource: 3, 7, 17, 40, 41, 42 (also an unknown operation), 44.
@@ -12,7 +12,7 @@ from typing import Final
 from broker.api import Api, Cold, Narrowed
 from broker.calls.call import Call
 from broker.config.changes import AlterConfigOp, changed
-from broker.handlers.alter_configs import RIGHTS, ChangesOf, alter, refused
+from broker.handlers.alter_configs import RIGHTS, RequestedConfigs, alter, refused
 from broker.handlers.describe_configs import of_permitted
 from broker.node import Node
 from protocol import apis
@@ -27,7 +27,7 @@ from protocol.messages import (
 async def handle(
     node: Node, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(responses=await alter(node, call, request, _changes_of))
+    return IncrementalAlterConfigsResponse(responses=await alter(node, call, request, _requested))
 
 
 def refusal(
@@ -57,8 +57,8 @@ API: Final = Api(
 )
 
 
-def _changes_of(configs: list[IncrementalAlterableConfig]) -> ChangesOf:
+def _requested(configs: list[IncrementalAlterableConfig]) -> RequestedConfigs:
     operations = [
         AlterConfigOp(config.name, config.config_operation, config.value) for config in configs
     ]
-    return partial(changed, operations=operations)
+    return RequestedConfigs(len(operations), partial(changed, operations=operations), operations)

@@ -73,7 +73,7 @@ async def _init(
 ) -> InitProducerIdResponse:
     if transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if not 0 < request.transaction_timeout_ms <= node.settings.kafka.transaction_max_timeout_ms:
+    if not 0 < request.transaction_timeout_ms <= node.kafka.transaction_max_timeout_ms:
         raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     service = node.transactions
     command = InitProducer(

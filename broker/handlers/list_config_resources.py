@@ -1,6 +1,6 @@
 """ListConfigResources, v0-1: names of what can have configs.
 
-KIP-714 (v0: client metrics, of which there are none), KIP-1142 (v1: any kind). Groups are those
+KIP-714 (v0: subscriptions to clients' metrics), KIP-1142 (v1: any kind). Groups are those
 ids that have configs. Topics and groups are listed behind a barrier (P8).
 
 Errors: 7 (no barrier to be had), 35 (an unknown kind).
@@ -12,6 +12,7 @@ from broker.api import Api, Cold, Operation, Resource, Right, error_alone
 from broker.calls.call import Call
 from broker.handlers.describe_configs import ResourceType
 from broker.node import Node
+from coordinator.commands.config_commands import ConfigKind
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -59,6 +60,6 @@ def _names(node: Node, kind: ResourceType) -> list[str]:
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(row.node_id) for row in machine.incarnations]
         case ResourceType.CLIENT_METRICS:
-            return []
+            return machine.dynamic_configs.names(ConfigKind.CLIENT_METRICS)
         case ResourceType.GROUP:
             return machine.groups.groups_with_configs()

@@ -171,7 +171,7 @@ async def _find_all(
             _find(node, check, topic) or _refused(topic, missing)
             async for topic in turns.over(asked)
         ]
-    if create and node.settings.kafka.auto_create_topics_enable:
+    if create and node.kafka.auto_create_topics_enable:
         names = [
             topic.name
             async for topic in turns.over(asked)
@@ -267,7 +267,7 @@ def _creation(
     """
     creation = node.creations.get(name)
     if creation is None:
-        count = node.settings.kafka.num_partitions
+        count = node.kafka.num_partitions
         command = CreateTopic(name, count, ())
         creation = propose_partitions(node, call, command, (name, 0, count), incarnation)
         node.creations[name] = creation

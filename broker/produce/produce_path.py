@@ -124,6 +124,7 @@ class ProducePath:
         self,
         settings: Settings,
         *,
+        rules: TopicRules,
         log_client: LogClient,
         writer: Writer,
         reader: Reader,
@@ -145,7 +146,7 @@ class ProducePath:
         self._writer = writer
         self._reader = reader
         self._tasks = tasks
-        self.rules = TopicRules(settings.kafka)
+        self.rules = rules
         self._buffer_bytes_max = settings.produce_buffer_bytes
         self._puts_in_flight_max = settings.puts_in_flight_max
         self._loop = asyncio.get_running_loop()

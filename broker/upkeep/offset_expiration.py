@@ -30,7 +30,7 @@ ROWS_PER_TURN_MAX: Final = 5_000
 async def run(node: Node) -> None:
     """Sweep now and then, for ever."""
     while True:
-        await asyncio.sleep(node.settings.kafka.offsets_retention_check_interval_ms / 1000)
+        await asyncio.sleep(node.kafka.offsets_retention_check_interval_ms / 1000)
         await sweep(node)
 
 

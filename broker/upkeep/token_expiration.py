@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 async def run(node: Node) -> None:
     """Sweep now and then, for ever."""
     while True:
-        await asyncio.sleep(node.settings.kafka.delegation_token_expiry_check_interval_ms / 1000)
+        await asyncio.sleep(node.kafka.delegation_token_expiry_check_interval_ms / 1000)
         await sweep(node)
 
 

@@ -40,7 +40,7 @@ async def run(node: Node) -> None:
 
 
 async def _run_ids(node: Node) -> None:
-    kafka = node.settings.kafka
+    kafka = node.kafka
     while True:
         await asyncio.sleep(kafka.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
         await sweep_ids(node)
@@ -48,7 +48,7 @@ async def _run_ids(node: Node) -> None:
 
 async def _run_producers(node: Node) -> None:
     while True:
-        await asyncio.sleep(node.settings.kafka.producer_id_expiration_check_interval_ms / 1000)
+        await asyncio.sleep(node.kafka.producer_id_expiration_check_interval_ms / 1000)
         await sweep_producers(node)
 
 
@@ -61,7 +61,7 @@ async def _run_crowded(node: Node) -> None:
 
 async def sweep_ids(node: Node) -> None:
     """Go through the transactional ids that are coordinated here, once."""
-    expiration_ms = node.settings.kafka.transactional_id_expiration_ms
+    expiration_ms = node.kafka.transactional_id_expiration_ms
     machine = node.log_client.machine
     rows = list(machine.transactions)
     old: list[str] = []
@@ -90,14 +90,14 @@ async def sweep_oldest_producers(node: Node) -> None:
         if looked_at >= SAMPLED_OF * ROWS_PER_TURN_MAX:
             looked_at = 0
             await asyncio.sleep(0)
-    expiration_ms = node.settings.kafka.producer_id_expiration_ms
+    expiration_ms = node.kafka.producer_id_expiration_ms
     await sweep_producers(node, expiry.pressed_expiration_ms(idle_ms, expiration_ms=expiration_ms))
 
 
 async def sweep_producers(node: Node, expiration_ms: int | None = None) -> None:
     """Go through the partitions that are this agent's to look after, once."""
     if expiration_ms is None:
-        expiration_ms = node.settings.kafka.producer_id_expiration_ms
+        expiration_ms = node.kafka.producer_id_expiration_ms
     slices = Slices()
     looked_at = 0
     for partition in list(node.log_client.machine.partitions.with_windows()):

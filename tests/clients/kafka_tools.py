@@ -29,6 +29,10 @@ LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 """kafka-leader-election.sh"""
 
 
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+"""kafka-client-metrics.sh"""
+
+
 class KafkaTools:
     """A process that runs one tool after the other (`java/Tools.java`)."""
 

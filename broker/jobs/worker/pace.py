@@ -6,7 +6,7 @@ class Pace:
 
     def __init__(self, bytes_per_second: float) -> None:
         assert bytes_per_second > 0
-        self._rate = bytes_per_second
+        self.rate = bytes_per_second
         self._paid_s = float("-inf")
         """When all that was allowed is paid for; later than now while there is debt."""
 
@@ -18,5 +18,5 @@ class Pace:
         """
         assert length >= 0
         paid_s = max(self._paid_s, now_s - 1.0)
-        self._paid_s = paid_s + length / self._rate
+        self._paid_s = paid_s + length / self.rate
         return max(0.0, paid_s - now_s)

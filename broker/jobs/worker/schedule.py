@@ -9,7 +9,7 @@ budget, so many entries or bytes are a reason as well. Rounds that fail are repe
 `RequestJob` runs a kind at once; requests are told apart by their positions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,6 +82,13 @@ class Schedule:
             if DECLARATIONS[type(command)].changes_state:
                 self._since_change = 0
                 return
+
+    def set_intervals(self, intervals: Mapping[JobKind, int], *, now_ms: int) -> None:
+        """Other intervals from now on; a shorter one counts for the round that is waited for."""
+        for kind, row in self._kinds.items():
+            row.interval_ms = intervals.get(kind, row.interval_ms)
+            if row.failures == 0:
+                row.due_ms = min(row.due_ms, now_ms + row.interval_ms)
 
     def due(self, kind: JobKind, *, now_ms: int, requested: Position, log_bytes: int) -> bool:
         """Should a round begin? `requested`: position of the newest request for the kind, of those

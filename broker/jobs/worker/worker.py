@@ -17,6 +17,7 @@ from typing import Final, Protocol, cast
 
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
+from broker.dynamic.in_force import SettingsInForce
 from broker.jobs.worker.context import (
     JobContext,
     JobStats,
@@ -108,11 +109,14 @@ class Worker:
         self._settings = settings
         self._incarnation = incarnation
         self._jobs = jobs
-        self._rules = TopicRules(settings.kafka)
+        self._in_force = SettingsInForce(settings.kafka, self.machine.dynamic_configs)
+        """For the agent; a round has those of its beginning."""
+        self._in_force.on_change(self._settings_changed)
+        self._rules = TopicRules(self._in_force)
         self._numbers = ObjectNumbers(self.machine, incarnation)
         self._kept = UndeletedObjects()
         self._pace = Pace(settings.jobs_bytes_per_second)
-        self._cleaner_pace = Pace(settings.kafka.log_cleaner_io_max_bytes_per_second)
+        self._cleaner_pace = Pace(self._in_force.kafka.log_cleaner_io_max_bytes_per_second)
         self._callbacks: list[Callable[[Applied], None]] = []
         self._reporting: dict[JobKind, asyncio.Task[None]] = {}
         self._bytes_at_begin = 0
@@ -132,7 +136,7 @@ class Worker:
             schedule = Schedule(
                 {
                     kind: interval_ms
-                    for kind, interval_ms in intervals_ms(self._settings).items()
+                    for kind, interval_ms in intervals_ms(self._settings_now()).items()
                     if kind in self._jobs
                 },
                 snapshot_log_bytes=self._settings.snapshot_log_bytes,
@@ -143,7 +147,21 @@ class Worker:
 
     # What happens.
 
+    def _settings_now(self) -> Settings:
+        return replace(self._settings, kafka=self._in_force.kafka)
+
+    def _refresh_settings(self) -> None:
+        row = self.machine.incarnations.get(self._incarnation)
+        # The agent has said what it ignores.
+        self._in_force.refresh(None if row is None else row.node_id)
+
+    def _settings_changed(self) -> None:
+        self._cleaner_pace.rate = self._in_force.kafka.log_cleaner_io_max_bytes_per_second
+        if self._schedule is not None:
+            self._schedule.set_intervals(intervals_ms(self._settings_now()), now_ms=_now_ms())
+
     def _applied(self, applied: Applied) -> None:
+        self._refresh_settings()
         if self._schedule is not None:
             self._schedule.applied(applied.entry.commands)
         for command in applied.entry.commands:
@@ -235,7 +253,7 @@ class Worker:
             kind,
             machine=self.machine,
             store=self._store,
-            settings=self._settings,
+            settings=self._settings_now(),
             rules=self._rules,
             incarnation=self._incarnation,
             propose=propose,

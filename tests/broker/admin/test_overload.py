@@ -105,7 +105,7 @@ class Agent:
 
 
 def watch_of(agent: Any) -> LoadWatch:
-    return LoadWatch(agent, request_bytes_max=256 * MiB, connections_max=100)
+    return LoadWatch(agent, request_bytes_max=256 * MiB, connections_max=lambda: 100)
 
 
 def test_one_stall_of_the_loop_is_no_overload_and_two_looks_in_a_row_are() -> None:

@@ -58,6 +58,16 @@ def test_what_is_not_set_has_kafkas_defaults():
             "Illegal client matching pattern: colour=red",
         ),
         (
+            {"match": "client_id=a,"},
+            ErrorCode.INVALID_CONFIG,
+            "Configuration 'match' values must not be empty.",
+        ),
+        (
+            {"metrics": "a.,,b."},
+            ErrorCode.INVALID_CONFIG,
+            "Configuration 'metrics' values must not be empty.",
+        ),
+        (
             {"match": "client_id"},
             ErrorCode.INVALID_CONFIG,
             "Illegal client matching pattern: client_id",

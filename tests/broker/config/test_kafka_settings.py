@@ -12,7 +12,8 @@ from broker.config.listener_table import LISTENER_TABLE
 def test_a_served_setting_is_the_field_of_its_name() -> None:
     served = {row.name.replace(".", "_") for row in TABLE.values() if row.stance is Stance.SERVED}
     of_listeners = {name.replace(".", "_") for name in LISTENER_TABLE}
-    assert {item.name for item in fields(KafkaSettings)} == {*(served - of_listeners), "given"}
+    layers = {"given", "of_all", "of_agent"}
+    assert {item.name for item in fields(KafkaSettings)} == (served - of_listeners) | layers
     assert of_listeners <= served
 
 

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 
 from broker.api import Cold, Hot
 from broker.calls.slices import Slices
+from broker.dynamic.in_force import SettingsInForce
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.node import EdgeStats
 from broker.quotas.quotas import Quotas
 from broker.quotas.rates import Window
 from coordinator.tables.administration.client_quotas import ClientQuotas
+from coordinator.tables.administration.dynamic_configs import DynamicConfigs
 from protocol import apis, messages
 from protocol.types import POSITION_ZERO
 from tests.kit.agents import settings
@@ -45,8 +47,11 @@ class Stage:
         self.refused = []
         self.cold = []
         self.over_quota = False
+        told = settings(**changes)
         self.node = SimpleNamespace(
-            settings=settings(**changes),
+            settings=told,
+            kafka=told.kafka,
+            in_force=SettingsInForce(told.kafka, DynamicConfigs()),
             producing=Gate(),
             slices=Slices(),
             rights=None,

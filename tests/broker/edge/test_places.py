@@ -5,7 +5,13 @@ import contextlib
 
 import pytest
 
-from broker.edge.limits import ServerLimits, connections_within, limits_of, told_of_connections
+from broker.edge.limits import (
+    ServerLimits,
+    changed_limits,
+    connections_within,
+    limits_of,
+    told_of_connections,
+)
 from broker.edge.places import Pace
 from protocol import apis
 from tests.broker.edge.stage import Stage, staged
@@ -197,3 +203,23 @@ async def test_what_a_first_frame_may_be_follows_the_greatest_batch():
     assert raised.first_frame_bytes_max == 40_000_000
     lowered = limits_of(Stage(loop, socket_request_max_bytes="2000000").node).connection
     assert lowered.first_frame_bytes_max == 2_000_000
+
+
+async def test_bounds_that_change_at_run_time_stay_within_the_descriptors():
+    loop = asyncio.get_running_loop()
+    stage = Stage(loop)
+    within = limits_of(stage.node, descriptors=1024)
+    kafka = Stage(
+        loop, max_connections="5000", max_connection_creation_rate="3", message_max_bytes="20000000"
+    ).node.kafka
+    changed = changed_limits(within, kafka)
+    assert (changed.connections_max, changed.connection_rate_max) == (768, 3)
+    assert changed.connection.first_frame_bytes_max == 40_000_000
+    assert changed.held_bytes_max == within.held_bytes_max
+
+
+def test_a_pace_that_changes_spaces_out_who_comes_from_then_on():
+    pace = Pace(1000)
+    assert [pace.delay_ms(0) for _ in range(3)] == [0, 0, 0]
+    pace.rate = 1
+    assert [pace.delay_ms(0) for _ in range(3)] == [3, 1003, 2003]

@@ -386,7 +386,7 @@ class World:
             machine=self.machine,
             store=stepped(self.store, steps),
             settings=self.settings,
-            rules=TopicRules(self.settings.kafka),
+            rules=TopicRules(self.settings),
             incarnation=incarnation,
             propose=propose,
             on_applied=register,

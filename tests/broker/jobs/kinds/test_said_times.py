@@ -42,7 +42,7 @@ def produce(world: World, place: Place, data: bytes) -> None:
     """As an agent takes it."""
     found = world.machine.topics.by_id(place[0])
     assert found is not None
-    settings = TopicRules(world.settings.kafka).of(found)
+    settings = TopicRules(world.settings).of(found)
     assert settings.timestamp_after_max_ms == HOUR_MS
     verdict = validate(memoryview(data), settings, version=9, now_ms=world.clock_ms)
     assert isinstance(verdict, ValidBatch)

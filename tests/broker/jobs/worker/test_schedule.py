@@ -45,6 +45,29 @@ def test_a_job_runs_at_once_and_then_after_its_interval() -> None:
     at.round(MERGE)
 
 
+def test_an_interval_that_changes_counts_at_once_when_it_is_shorter() -> None:
+    at = Scheduled()
+    at.round(MERGE)
+    at.schedule.set_intervals({MERGE: 5}, now_ms=at.now_ms)
+    at.now_ms += 5
+    at.round(MERGE)
+    at.schedule.set_intervals({MERGE: 1_000}, now_ms=at.now_ms)
+    at.now_ms += 5
+    at.round(MERGE)  # That round was promised before.
+    at.now_ms += 999
+    assert not at.due(MERGE)
+    at.now_ms += 1
+    at.round(MERGE)
+
+
+def test_a_shorter_interval_does_not_shorten_the_pause_after_a_failure() -> None:
+    at = Scheduled()
+    at.round(MERGE, failed=True)
+    at.schedule.set_intervals({MERGE: 1}, now_ms=at.now_ms)
+    at.now_ms += 5
+    assert not at.due(MERGE)
+
+
 def test_a_kind_without_an_interval_never_runs() -> None:
     at = Scheduled()
     at.requested[JobKind.COMPACT] = Position(5)

@@ -6,6 +6,7 @@ import pytest
 
 from broker.jobs.kinds import snapshotting
 from broker.jobs.worker.context import JobContext, JobStoppedError
+from coordinator.commands.config_commands import ChangeConfigs, ConfigKind
 from coordinator.commands.entries import DONE, CreateTopic
 from coordinator.commands.job_commands import DropRows, JobKind, ReleaseJobs, ReportJob, RequestJob
 from coordinator.log.memory import MemoryLogCluster
@@ -157,6 +158,69 @@ async def test_what_jobs_move_together_is_paced() -> None:
         await until(lambda: len(times) == 3)
         assert max(times[JobKind.MERGE], times[JobKind.SPILL]) >= 18
         assert times[JobKind.COMPACT] >= 35, "the cleaner's own pace"
+
+
+def changed(who: str, **configs: str) -> ChangeConfigs:
+    changes = ((name.replace("_", "."), text) for name, text in sorted(configs.items()))
+    return ChangeConfigs(ConfigKind.BROKER, who, tuple(changes))
+
+
+async def test_jobs_follow_settings_that_change_while_they_run() -> None:
+    compact = Rounds()
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.COMPACT: compact.run})
+    async with running_host(agent):
+        await agent.request(JobKind.COMPACT)
+        await until(lambda: compact.contexts)
+        await agent.log_client.propose(CreateTopic("t", 1, ()))
+        topic = agent.machine.topics.by_name("t")
+        assert topic is not None
+        (context,) = compact.contexts
+        assert context.rules.of(topic).retention_ms == 604_800_000
+        own = str(agent.log_client.node_id())
+        await agent.log_client.propose(
+            changed("", log_retention_ms="5", log_cleaner_dedupe_buffer_size="7")
+        )
+        await agent.log_client.propose(
+            changed(own, log_cleaner_backoff_ms="1000", log_segment_delete_delay_ms="9")
+        )
+        await until(lambda: context.rules.of(topic).retention_ms == 5, seconds=5)
+        seen = len(compact.contexts)
+        await asyncio.sleep(10)
+        assert len(compact.contexts) - seen >= 4, "the interval that was set, not 15 s"
+        newest = compact.contexts[-1].settings.kafka
+        assert newest.log_cleaner_dedupe_buffer_size == 7
+        assert newest.log_segment_delete_delay_ms == 9
+
+
+async def test_a_worker_that_starts_has_what_was_set_before() -> None:
+    compact = Rounds()
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.COMPACT: compact.run})
+    async with running_host(agent):
+        own = str(agent.log_client.node_id())
+        await agent.log_client.propose(changed(own, log_segment_delete_delay_ms="9"))
+        await agent.request(JobKind.COMPACT)
+        await until(lambda: compact.contexts)
+        assert compact.contexts[0].settings.kafka.log_segment_delete_delay_ms == 9
+
+
+async def test_the_cleaners_pace_follows() -> None:
+    loop = asyncio.get_running_loop()
+    rounds: list[float] = []
+
+    async def work(context: JobContext) -> None:
+        begun_s = loop.time()
+        for number in range(10):
+            await context.put(f"x/{len(rounds)}/{number}", [bytes(64 * 1024)])
+        rounds.append(loop.time() - begun_s)
+
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.COMPACT: work})
+    async with running_host(agent):
+        await agent.request(JobKind.COMPACT)
+        await until(lambda: rounds)
+        assert rounds[0] < 1
+        await agent.log_client.propose(changed("", log_cleaner_io_max_bytes_per_second="16384"))
+        await until(lambda: len(rounds) > 1)
+        assert rounds[-1] >= 35
 
 
 async def snapshot(agent: HostingAgent, *, wanted: int) -> None:

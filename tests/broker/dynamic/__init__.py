@@ -1,0 +1,1 @@
+"""Tests of what changes while an agent runs."""
