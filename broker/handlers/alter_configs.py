@@ -211,11 +211,11 @@ async def _alter_in_log(
 
 
 def _alter_loggers(node: Node, item: Alteration, *, validate_only: bool) -> None:
-    _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
     operations = item.requested.operations
     if operations is None:
-        reason = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER."
+        reason = f"Unknown resource type {item.resource_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
     logger_levels.validate(operations)
     if not validate_only:
         logger_levels.apply(operations)
