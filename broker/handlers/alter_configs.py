@@ -23,11 +23,7 @@ from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.calls.shares import owner_of
-from broker.config import (
-    client_metrics_configs,
-    group_configs,
-    topic_configs,
-)
+from broker.config import client_metrics_configs, group_configs, topic_configs
 from broker.config.changes import AlterConfigOp, Changes, ConfigRules, replaced
 from broker.dynamic import logger_levels, settings
 from broker.handler_support import (
@@ -148,6 +144,7 @@ def _refused(resource_type: int, name: str, error: KafkaError) -> AlterConfigsRe
 async def alter(
     node: Node, call: Call, request: _Request, requested_of: Callable[[Any], RequestedConfigs]
 ) -> list[AlterConfigsResourceResponse]:
+    """What is in the log comes first: where that fails as a whole, nothing was done."""
     alterations = [
         Alteration(
             resource_type=resource.resource_type,
@@ -211,11 +208,11 @@ async def _alter_in_log(
 
 
 def _alter_loggers(node: Node, item: Alteration, *, validate_only: bool) -> None:
-    _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
     operations = item.requested.operations
     if operations is None:
-        reason = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER."
+        reason = f"Unknown resource type {item.resource_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
     logger_levels.validate(operations)
     if not validate_only:
         logger_levels.apply(operations)

@@ -294,7 +294,7 @@ async def test_levels_of_loggers_are_told_set_and_unset_by_the_agent_that_is_nam
         code, sentence = await replace_(one, LOGGER, of(one), root="INFO")
         assert (code, sentence) == (
             INVALID_REQUEST,
-            "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER.",
+            "Unknown resource type 8",
         )
         assert len(one.machine.dynamic_configs) == 0
 
