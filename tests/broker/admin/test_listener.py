@@ -288,6 +288,9 @@ async def test_every_metric_of_the_table_is_on_the_page() -> None:
         labelled = {
             "frazil_authentications_total",
             "frazil_certificate_days",
+            "frazil_client_payloads_forwarded_total",
+            "frazil_client_points_left_out_total",
+            "frazil_client_pushes_total",
             "frazil_handshakes_failed_total",
             "frazil_connections_closed_total",
             "frazil_connections_refused_total",

@@ -130,8 +130,8 @@ async def test_single_configs_are_set_unset_and_added_to(version, world):
         (GROUP, "g" * 40_000, [(SESSION, SET, "50000")], ErrorCode.INVALID_REQUEST),
         (BROKER, "0", [("num.partitions", SET, "3")], ErrorCode.INVALID_REQUEST),
         (BROKER, "", [("num.partitions", SET, "3")], ErrorCode.INVALID_REQUEST),
-        (BROKER_LOGGER, "0", [("root", SET, "DEBUG")], ErrorCode.INVALID_REQUEST),
-        (CLIENT_METRICS, "m", [("interval.ms", SET, "100")], ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "9", [("root", SET, "DEBUG")], ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "m", [("interval.ms", SET, "99")], ErrorCode.INVALID_REQUEST),
         (77, "x", [], ErrorCode.INVALID_REQUEST),
     ],
 )
