@@ -2,9 +2,8 @@
 
 Three tables (docs/design/README.md says why). `MAY_IMPORT`: packages point one way. `ROOMS`: so do the
 rooms of a package, that is its folders, and each module that lies beside them; lowest first.
-`SHELLS`: the closed list of modules that may touch the world; every other module is pure: it imports
-neither an impure module nor a shell, so purity holds through whatever it imports. Imports for the
-eyes of a type checker count like all others.
+`SHELLS`: the closed list of modules that may touch the world; every other one is pure: it imports neither
+an impure module nor a shell, so purity holds through all imports. Those for type checkers count, too.
 """
 
 import ast
