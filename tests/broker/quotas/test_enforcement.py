@@ -236,6 +236,19 @@ async def test_answers_of_every_kind_say_for_how_long_to_wait(key, version, requ
         assert client.transport.read_paused
 
 
+async def test_a_refusal_costs_what_it_took(world):
+    async with limited(world, Quota.REQUEST_PERCENTAGE, 1.0) as one:
+        now_ns = iter(range(1, 10**15, 500_000_000))
+        one.node.quotas.loop_ns = lambda: next(now_ns)
+        client = one.connect()
+        request = fetching()
+        request.session_id, request.session_epoch = 77, 5
+        answer = await client.call(apis.FETCH, 12, request)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        await settle()
+        assert client.transport.read_paused
+
+
 def creating(**partitions):
     return requests.create_topics(partitions)
 
