@@ -100,7 +100,7 @@ class Quotas:
             self._clients.clear()  # Nobody goes on with what is forgotten.
 
     def _resolve(self, principal: str, client_id: str, now_ms: int) -> Client:
-        user = principal.removeprefix(_PRINCIPAL_TYPE)
+        user = told_name(principal.removeprefix(_PRINCIPAL_TYPE))
 
         def sensor(quota: Quota) -> AnySensor | None:
             found = quota_of(self.table, quota, user=user, client_id=client_id)
