@@ -362,9 +362,9 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
 
     @property
     def waits_since_ms(self) -> int | None:
-        """When its oldest request came; None: there is none, one is a Produce, or a quota holds them."""
+        """When its oldest unanswered request came; None: there is none, or a Produce among them."""
         pending = self._pending
-        if not pending or self.muted or any(call.api_key == apis.PRODUCE for call in pending):
+        if not pending or any(call.api_key == apis.PRODUCE for call in pending):
             return None
         return pending[0].received_ms
 
@@ -510,7 +510,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                     self._server.mark(self)
         if muted_ms and not self._ending:
             self._server.mutes.mute(self, muted_ms)
-            self._memory.set_receiving(self, receiving=False)
+            self._memory.forget(self)
 
     def _may_be_known(self) -> bool:
         return self.authentication is None or self.authentication.is_complete

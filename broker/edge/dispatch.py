@@ -74,6 +74,8 @@ class Dispatcher:
                 usage.begin()
                 try:
                     self._hand_over(call, tasks)
+                    if call.answered:
+                        call.throttle()  # Whether the answer told of it or not.
                 finally:
                     usage.end()
                 return

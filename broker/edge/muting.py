@@ -4,8 +4,8 @@ What holds:
 
 * The answer leaves first; then nothing more is read from the connection, and nothing that was read
   before begins, until the time is over. Answers to what has begun still leave.
-* No connection is muted for longer than the window of quotas (`WINDOW`): what waited longer could be
-  of a client that has given up (P17). What was read before is not stale by that alone.
+* No connection is muted for longer than the window of quotas: what waited longer could be of a client
+  that has given up (P17). What was read before is not stale by that alone.
 * Who is muted is neither idle nor stalled: a frame of it that is under way has no turn meanwhile
   (`broker.edge.pressure`), and gets one behind the others afterwards.
 * Whose Produce begins over its quota, or who was muted, is *throttled* until an answer leaves that

@@ -142,7 +142,7 @@ class RequestMemory:
             self._give_turns()
 
     def forget(self, connection: Receiver) -> None:
-        """The connection is closed."""
+        """The connection is closed, or it is not to be read from for another reason."""
         self._held_back.pop(connection.number, None)
         self.set_receiving(connection, receiving=False)
 

@@ -3,10 +3,9 @@
 One `KafkaServer` per agent, for all its listeners; `broker.edge.connection` has what happens on a
 single connection, `broker.edge.pressure` who may go on when memory is scarce, `broker.edge.places`
 for how many there is room, `broker.edge.starts` whose request begins next (P15), `broker.edge.muting`
-who is over a quota. Answers of one loop
-turn leave in one write per connection. Those that are given much have their turns behind all others.
-No kind of turns takes longer than `LIGHT_MS` or `HEAVY_MS` in one turn of the loop: who is given much
-keeps nobody else waiting.
+who is not heard for a while. Answers of one loop turn leave in one write per connection. Those that are
+given much have their turns behind all others. No kind of turns takes longer than `LIGHT_MS` or
+`HEAVY_MS` in one turn of the loop: who is given much keeps nobody else waiting.
 
 Left out: opening sockets (the composition root does), what requests mean.
 """

@@ -86,10 +86,10 @@ def address_quota(quotas: ClientQuotas, address: str) -> Found | None:
     return None
 
 
-def told_name(client_id: str | None) -> str:
-    """A client id as quotas know it. No entity has a longer name, so the end of a longer one says
-    nothing, and is not kept."""
-    return (client_id or "")[:ENTITY_NAME_MAX]
+def told_name(name: str | None) -> str:
+    """A user or client id as quotas know it. No entity has a longer name, so the end of a longer one
+    says nothing, and is not kept."""
+    return (name or "")[:ENTITY_NAME_MAX]
 
 
 def _entity(level: Level, user: str, client_id: str) -> QuotaEntity:

@@ -77,7 +77,7 @@ class Quotas:
         assert isinstance(sensor, BucketSensor)
         sensor.take(1, now_ms)
         delay_ms = sensor.throttle_ms(now_ms)
-        sensor.throttled_ms += delay_ms
+        sensor.tell(delay_ms, now_ms)
         return delay_ms
 
     def _client(self, principal: str, client_id: str) -> Client:
@@ -100,7 +100,7 @@ class Quotas:
             self._clients.clear()  # Nobody goes on with what is forgotten.
 
     def _resolve(self, principal: str, client_id: str, now_ms: int) -> Client:
-        user = principal.removeprefix(_PRINCIPAL_TYPE)
+        user = told_name(principal.removeprefix(_PRINCIPAL_TYPE))
 
         def sensor(quota: Quota) -> AnySensor | None:
             found = quota_of(self.table, quota, user=user, client_id=client_id)
@@ -201,7 +201,7 @@ class Usage:
         wait_ms = 0
         if sensor is not None:
             wait_ms = sensor.throttle_ms(now_ms)
-            sensor.throttled_ms += wait_ms
+            sensor.tell(wait_ms, now_ms)
         return self._told(max(wait_ms, self._request_ms(now_ms)))
 
     def fetched(self, byte_count: int) -> int:
@@ -222,7 +222,7 @@ class Usage:
             return self._told(0)
         if wait_ms or request_ms:
             sensor.take_back(byte_count, now_ms)
-            sensor.throttled_ms += wait_ms
+            sensor.tell(wait_ms, now_ms)
         return self._told(max(wait_ms, request_ms))
 
     def answered(self) -> int:
@@ -233,7 +233,7 @@ class Usage:
         mutation_ms, since_ms = self._mutation
         wait_ms = max(0, mutation_ms - (now_ms - since_ms))
         if wait_ms and self._client.mutations is not None:
-            self._client.mutations.throttled_ms += wait_ms
+            self._client.mutations.tell(wait_ms, now_ms)
         return self._told(max(wait_ms, self._request_ms(now_ms)))
 
     def _told(self, wait_ms: int) -> int:
@@ -249,7 +249,7 @@ class Usage:
             self._spent_ns += now_ns - self._begun_ns
             self._begun_ns = now_ns
         wait_ms = request.record(self._take_percents(), now_ms)
-        request.throttled_ms += wait_ms
+        request.tell(wait_ms, now_ms)
         return wait_ms
 
     def _take_percents(self) -> float:

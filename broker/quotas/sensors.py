@@ -25,14 +25,12 @@ DEFAULT_NAME: Final = "<default>"
 ONE_SECOND: Final = Window(samples=1)
 
 
-class Sensor:
-    """What one holder of one quota uses up."""
+class _Sensor:
+    """What all of them have."""
 
-    __slots__ = ("_rate", "_throttle_ms_max", "holder", "limit", "part", "throttled_ms", "used_ms")
+    __slots__ = ("holder", "limit", "part", "throttled_ms", "used_ms", "waits_until_ms")
 
-    def __init__(
-        self, holder: Holder, limit: float, window: Window, *, throttle_ms_max: int
-    ) -> None:
+    def __init__(self, holder: Holder, limit: float) -> None:
         self.holder = holder
         self.limit = limit
         """As it was set."""
@@ -41,12 +39,31 @@ class Sensor:
         self.used_ms = 0
         self.throttled_ms = 0
         """For how long its clients were told to wait, all in all."""
-        self._rate = Rate(window)
-        self._throttle_ms_max = throttle_ms_max
+        self.waits_until_ms = 0
+        """Until when one of them waits."""
 
     @property
     def quota(self) -> float:
         return self.limit * self.part
+
+    def tell(self, wait_ms: int, now_ms: int) -> None:
+        """A client is told to wait for so long."""
+        if wait_ms:
+            self.throttled_ms += wait_ms
+            self.waits_until_ms = max(self.waits_until_ms, now_ms + wait_ms)
+
+
+class Sensor(_Sensor):
+    """What one holder of one quota uses up."""
+
+    __slots__ = ("_rate", "_throttle_ms_max")
+
+    def __init__(
+        self, holder: Holder, limit: float, window: Window, *, throttle_ms_max: int
+    ) -> None:
+        super().__init__(holder, limit)
+        self._rate = Rate(window)
+        self._throttle_ms_max = throttle_ms_max
 
     def record(self, value: float, now_ms: int) -> int:
         """So much is used up; for how many ms its client waits."""
@@ -71,22 +88,14 @@ class Sensor:
         return self.observed(now_ms) <= 0
 
 
-class BucketSensor:
+class BucketSensor(_Sensor):
     """What one holder takes out of a bucket of tokens."""
 
-    __slots__ = ("_bucket", "holder", "limit", "part", "throttled_ms", "used_ms")
+    __slots__ = ("_bucket",)
 
     def __init__(self, holder: Holder, limit: float, window: Window) -> None:
-        self.holder = holder
-        self.limit = limit
-        self.part = 1.0
-        self.used_ms = 0
-        self.throttled_ms = 0
+        super().__init__(holder, limit)
         self._bucket = TokenBucket(window)
-
-    @property
-    def quota(self) -> float:
-        return self.limit * self.part
 
     def take(self, count: float, now_ms: int) -> None:
         self.used_ms = now_ms

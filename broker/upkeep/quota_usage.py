@@ -28,6 +28,8 @@ from protocol.types import Incarnation
 logger = logging.getLogger(__name__)
 
 REPORT_S: Final = 2.0
+WAITED_MS: Final = 2_000
+"""For so long after it has waited a client may still want all."""
 NAMES_MAX: Final = 100_000
 """Characters of one report; they take four bytes at most."""
 
@@ -47,8 +49,6 @@ class UsageReports:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._waited_ms: dict[Key, int] = {}
-        """For how long clients had been told to wait, at the report before."""
         self._has_rows = False
 
     async def look(self) -> None:
@@ -85,14 +85,12 @@ class UsageReports:
         now_ms = self._node.quotas.boot_ms()
         rows = []
         characters = 0
-        waited_ms, self._waited_ms = self._waited_ms, {}
         for (quota, holder), sensor in busy.items():
             characters += len(holder.user) + len(holder.client_id)
             if characters > NAMES_MAX:
                 break
-            key = (quota, holder)
-            self._waited_ms[key] = sensor.throttled_ms
-            waits = sensor.throttled_ms > waited_ms.get(key, 0)
+            # Whoever waited until lately may want as much again.
+            waits = sensor.waits_until_ms > now_ms - WAITED_MS
             demand = sensor.limit if waits else sensor.observed(now_ms)
             rows.append(UsageRow(quota, holder.user, holder.client_id, demand))
         return tuple(sorted(rows))

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import math
 import os
 import random
 import re
@@ -21,7 +20,7 @@ import statistics
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +30,15 @@ from confluent_kafka.admin import AclOperation, AdminClient, ResourcePatternType
 from broker.sasl import client as sasl_client
 from tests.bench import load
 from tests.bench.cpu import cpu_seconds
+from tests.bench.pairs import (
+    PRODUCE_BYTES_MAX,
+    QUIET,
+    WARM_BYTES,
+    Case,
+    fetch,
+    pairs_of_slices,
+    produce,
+)
 from tests.bench.report import machine, write_section
 from tests.parts import install
 from tests.parts.process import free_port
@@ -48,12 +56,6 @@ from tests.parts.servers import FrazilDev, KafkaServer
 
 ACLS = 1_000
 """Of others, beside those that the client has."""
-QUIET = ("--set", "jobs.enabled=false", "--set", "puts.per.second=1000")
-WARM_BYTES = 400_000_000
-FETCH_BYTES = 200_000_000
-FETCHES = 8
-"""In a slice: one takes a tenth of a second of CPU, too little to be told from what else goes on."""
-PRODUCE_BYTES_MAX = 600_000_000
 CONNECTED_AT_ONCE = 50
 """While nothing is measured."""
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
@@ -62,36 +64,7 @@ PATIENCE_S = 120.0
 USER = "swarm"
 
 
-class Case(NamedTuple):
-    batch_bytes: int
-    partitions: int
-
-    @property
-    def topic(self) -> str:
-        return f"rights-{self.batch_bytes}-{self.partitions}"
-
-    @property
-    def title(self) -> str:
-        s = "s" if self.partitions > 1 else ""
-        return f"{self.batch_bytes >> 10} KiB batches, {self.partitions} partition{s}"
-
-
-CPU_CASES = (Case(16 << 10, 64), Case(1 << 10, 1))
-"""Many topics' rights in one request would be asked for once each; these have one topic."""
 THROUGHPUT_CASES = (Case(1 << 20, 4), Case(16 << 10, 64))
-
-
-def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Of the median, at 95 % at least: order statistics, whatever the distribution."""
-    ordered, count = sorted(ratios), len(ratios)
-    outside, at = 0.0, 0
-    while at < count // 2:
-        outside += 2 * math.comb(count, at) / 2**count
-        if outside > 0.05:
-            break
-        at += 1
-    at = max(0, at - 1)
-    return ordered[at], ordered[count - 1 - at]
 
 
 # CPU with ACLs.
@@ -125,75 +98,12 @@ def _two_agents(folder: Path) -> Iterator[tuple[FrazilDev, FrazilDev]]:
         yield guarded_agent, open_agent
 
 
-Slice = Callable[[FrazilDev], load.Measured]
-
-
-def _cpu_per_gb(agent: FrazilDev, run: Slice, times: int) -> float:
-    before = cpu_seconds(agent.child.pid)
-    taken = sum(run(agent).bytes for _ in range(times))
-    return (cpu_seconds(agent.child.pid) - before) / (taken / 1e9)
-
-
 def measure_cpu(folder: Path, *, pairs: int, seconds: float) -> list[str]:
     """Rows of the table."""
-    rows = []
     with _two_agents(folder) as agents:
-        for case in CPU_CASES:
-            for agent in agents:
-                load.create_topic(agent.port, case.topic, case.partitions)
-            _with_acls(agents[0])
-            for agent in agents:
-                _produce(agent.port, case, seconds=2 * seconds, bytes_max=WARM_BYTES)
-                _fetch(agent.port, case)
-
-            def produce(agent: FrazilDev, case: Case = case) -> load.Measured:
-                return _produce(agent.port, case, seconds=seconds, bytes_max=PRODUCE_BYTES_MAX)
-
-            def fetch(agent: FrazilDev, case: Case = case) -> load.Measured:
-                return _fetch(agent.port, case)
-
-            found: dict[str, list[tuple[float, float]]] = {"produce": [], "fetch": []}
-            for number in range(pairs):
-                turns = agents if number % 2 == 0 else agents[::-1]
-                for name, run, times in (("produce", produce, 1), ("fetch", fetch, FETCHES)):
-                    took = {agent: _cpu_per_gb(agent, run, times) for agent in turns}
-                    found[name].append((took[agents[0]], took[agents[1]]))
-            for name, both in found.items():
-                ratios = [guarded / open_ for guarded, open_ in both]
-                low, high = interval(ratios)
-                guarded, open_ = (statistics.median(each) for each in zip(*both, strict=True))
-                row = (
-                    f"| {name}, {case.title} | {guarded:.2f} / {open_:.2f} |"
-                    f" **{statistics.median(ratios):.3f}** | {low:.3f} to {high:.3f} |"
-                )
-                print(row, flush=True)
-                rows.append(row)
-    return rows
-
-
-def _produce(
-    port: int, case: Case, *, seconds: float, bytes_max: int, who: Identity | None = None
-) -> load.Measured:
-    return load.produce(
-        port,
-        case.topic,
-        partitions=case.partitions,
-        batch_bytes=case.batch_bytes,
-        seconds=seconds,
-        bytes_max=bytes_max,
-        who=who,
-    )
-
-
-def _fetch(port: int, case: Case, who: Identity | None = None) -> load.Measured:
-    return load.fetch(
-        port,
-        case.topic,
-        partitions=case.partitions,
-        bytes_max=FETCH_BYTES,
-        newest=True,
-        who=who,
-    )
+        return pairs_of_slices(
+            agents, prepare=lambda: _with_acls(agents[0]), pairs=pairs, seconds=seconds
+        )
 
 
 # Two brokers, each with a listener of its kind.
@@ -267,18 +177,18 @@ def measure_throughput(
         for broker in brokers:
             load.create_topic(broker.plain, case.topic, case.partitions)
             for each in (None, who):
-                _produce(broker.port(each), case, seconds=seconds, bytes_max=WARM_BYTES, who=each)
-                _fetch(broker.port(each), case, each)
+                produce(broker.port(each), case, seconds=seconds, bytes_max=WARM_BYTES, who=each)
+                fetch(broker.port(each), case, each)
         found: dict[tuple[str, str, bool], list[float]] = {}
         for turn in range(turns):
             kinds = (None, who) if turn % 2 == 0 else (who, None)
             for broker in brokers:
                 for each in kinds:
                     port = broker.port(each)
-                    written = _produce(
+                    written = produce(
                         port, case, seconds=seconds, bytes_max=PRODUCE_BYTES_MAX, who=each
                     )
-                    read = _fetch(port, case, each)
+                    read = fetch(port, case, each)
                     for name, measured in (("produce", written), ("fetch newest", read)):
                         rate = measured.bytes / 1e6 / measured.seconds
                         found.setdefault((name, broker.name, each is not None), []).append(rate)

@@ -139,7 +139,8 @@ async def test_a_muted_frame_under_way_is_no_stall_and_keeps_nobody_from_its_tur
         frames = [peer.frame(*PRODUCE, body=bytes(1_000_000)) for peer in (muted, other)]
         muted.feed(frames[0][:700_000])
         await throttled(stage, ms=10_000)
-        other.put(frames[1])
+        other.feed(frames[1][:500_000])
+        other.put(frames[1][500_000:])
         other.pump_soon()
         await asyncio.sleep(8)
         assert len(stage.started) == 2, "the other one's frame came in"
@@ -148,6 +149,22 @@ async def test_a_muted_frame_under_way_is_no_stall_and_keeps_nobody_from_its_tur
         await asyncio.sleep(3)
         assert not muted.closed
         assert len(stage.started) == 3
+
+
+@pytest.mark.promise("P15")
+async def test_nobody_is_cut_off_for_a_muted_connection_that_has_sent_more():
+    async with staged(limits=limits(held_bytes_max=1 << 20)) as stage:
+        muted, *slow = [stage.connect() for _ in range(3)]
+        muted.send(*PRODUCE)
+        for peer in slow:
+            peer.feed(peer.frame(*PRODUCE, body=bytes(1_000_000))[:700_000])
+        await throttled(stage, ms=10_000)
+        muted.put(muted.frame(*PRODUCE))
+        await asyncio.sleep(9)
+        assert not any(peer.closed for peer in (muted, *slow))
+        await asyncio.sleep(8)
+        assert any(peer.closed for peer in slow), "now it waits for them"
+        assert not muted.closed
 
 
 async def test_who_was_muted_is_read_no_further_than_what_it_was_answered():

@@ -139,6 +139,9 @@ async def test_a_consumer_over_its_quota_gets_no_records_until_it_has_waited(ver
         again = await client.call(apis.FETCH, version, fetching())
         assert world.boot_ms() - begun_ms == pytest.approx(wait_ms, abs=50)
         assert again.responses == [], "what it had counts for eleven seconds"
+        assert again.throttle_time_ms == pytest.approx(wait_ms, abs=400), (
+            "and what it had not does not"
+        )
         again = await client.call(apis.FETCH, version, fetching())
         assert len(requests.rows_of(again)["t", 0].records) > 9_000
 
@@ -186,7 +189,7 @@ async def test_a_session_of_fetches_goes_on_behind_an_answer_without_records(wor
 
 
 async def test_a_client_that_takes_too_much_of_the_loop_waits_a_second_at_most(world):
-    async with limited(world, Quota.REQUEST_PERCENTAGE, 1.0) as one:
+    async with limited(world, Quota.REQUEST_PERCENTAGE, 3.0) as one:
         quotas, spent_ns = one.node.quotas, 0
 
         def loop_ns():  # Each look at the clock is 200 ms later.
@@ -196,7 +199,8 @@ async def test_a_client_that_takes_too_much_of_the_loop_waits_a_second_at_most(w
 
         quotas.loop_ns = loop_ns
         client = one.connect()
-        # 20 % of a second, over ten: 2 %, twice the quota, for which 10 s would be right.
+        # 200 ms for the call, and as long for its task, over ten seconds: 4 %, for which 3.3 s would
+        # be right.
         answer = await client.call(apis.METADATA, 9, requests.metadata("t"))
         assert answer.throttle_time_ms == 1_000
         begun_ms = world.boot_ms()
@@ -228,6 +232,19 @@ async def test_answers_of_every_kind_say_for_how_long_to_wait(key, version, requ
         client = one.connect()
         answer = await client.call(key, version, request_)
         assert answer.throttle_time_ms == 1_000
+        await settle()
+        assert client.transport.read_paused
+
+
+async def test_a_refusal_costs_what_it_took(world):
+    async with limited(world, Quota.REQUEST_PERCENTAGE, 1.0) as one:
+        now_ns = iter(range(1, 10**15, 500_000_000))
+        one.node.quotas.loop_ns = lambda: next(now_ns)
+        client = one.connect()
+        request = fetching()
+        request.session_id, request.session_epoch = 77, 5
+        answer = await client.call(apis.FETCH, 12, request)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         await settle()
         assert client.transport.read_paused
 
@@ -266,6 +283,8 @@ async def test_clients_of_before_the_quota_only_wait(world):
         assert [row.error_code for row in answer.topics] == [ErrorCode.NONE]
         assert answer.throttle_time_ms == pytest.approx(4_000, abs=100)
         begun_ms = world.boot_ms()
+        answer = await one.call(apis.CREATE_TOPICS, creating(c=1), version=5)
+        assert [row.error_code for row in answer.topics] == [ErrorCode.NONE]
         answer = await client.call(apis.CREATE_TOPICS, 5, creating(b=1))
         assert [row.error_code for row in answer.topics] == [ErrorCode.NONE]
         assert world.boot_ms() - begun_ms >= 3_900

@@ -1,6 +1,6 @@
-"""What the benchmark of rights computes by itself."""
+"""What benchmarks of two agents compute by themselves."""
 
-from tests.bench.bench_rights import interval
+from tests.bench.pairs import interval
 
 
 def test_the_interval_of_twenty_is_from_the_sixth_to_the_fifteenth() -> None:
