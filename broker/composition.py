@@ -148,6 +148,18 @@ def compose(
     return node
 
 
+def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:
+    kafka = settings.kafka
+    if not kafka.authorizer_class_name:
+        return None
+    authorizer = Authorizer(
+        log_client.machine.acls,
+        super_users=kafka.super_user_principals(),
+        allow_everyone=kafka.allow_everyone_if_no_acl_found,
+    )
+    return Rights(authorizer, write=audit_logger.info, now_ms=parts.now_ms, boot_ms=parts.boot_ms)
+
+
 def _telemetry(
     settings: Settings, parts: Parts, log_client: LogClient, slices: Slices, off_loop: OffLoop
 ) -> ClientTelemetry:
@@ -200,18 +212,6 @@ def _in_force(settings: Settings, log_client: LogClient) -> SettingsInForce:
 
     log_client.on_applied(refresh)
     return in_force
-
-
-def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:
-    kafka = settings.kafka
-    if not kafka.authorizer_class_name:
-        return None
-    authorizer = Authorizer(
-        log_client.machine.acls,
-        super_users=kafka.super_user_principals(),
-        allow_everyone=kafka.allow_everyone_if_no_acl_found,
-    )
-    return Rights(authorizer, write=audit_logger.info, now_ms=parts.now_ms, boot_ms=parts.boot_ms)
 
 
 async def load_layouts() -> None:

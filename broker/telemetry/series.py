@@ -5,8 +5,8 @@ What holds:
 * Counters of delta temporality are summed up for as long as their client is known here; a cumulative one
   is what the client says. Both begin anew with another agent, as Prometheus expects of counters.
 * All series together take at most `telemetry.metrics.bytes`, in shares by address, and the page of them
-  no more than that. What is beyond is left out and counted, and so is what would make the page one that cannot be read: two metrics of one name, or
-  one that changes its kind.
+  about as much. What is beyond is left out and counted, and so is what would make the page one that
+  cannot be read: two metrics of one name, or one that changes its kind.
 * A client's series go with it.
 
 A name is `kafka_client_` and OTLP's, without Kafka's own beginning, and with `_` for what Prometheus does

