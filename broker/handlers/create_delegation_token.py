@@ -5,7 +5,8 @@ that it can be used at any of them. The HMAC is in the answer and nowhere else: 
 id and a secret of the agents (`broker.sasl.delegation`).
 
 Errors: 7 (may still happen), 35 (an agent of an older release is live), 41 (no session: send it
-elsewhere), 42, 44 (more than a cluster keeps, or one requester may have), 61, 64, 65, 67 (owners and renewers are users).
+elsewhere), 42, 44 (more than a cluster keeps, or one requester may have), 61, 64, 65, 67 (owners and
+renewers are users).
 """
 
 from typing import Final
