@@ -29,6 +29,8 @@ KEPT: Final = 0.8
 """Kafka's `sasl.login.refresh.window.factor`."""
 LASTS_S_MAX: Final = 86_400
 """No issuer is believed that a token lasts longer."""
+ISSUER_S_MAX: Final = 5.0
+"""For a whole answer; less than a tool gives an agent, so that it says who is silent."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 TOKENS: Final = ("access_token", "id_token")
 """In an answer; the first one that is there counts, as in Kafka."""
@@ -98,7 +100,10 @@ async def _issued(issuer: TokenIssuer) -> tuple[str, float]:
     try:
         context = await asyncio.to_thread(_context, issuer)
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=context),
+                timeout=aiohttp.ClientTimeout(total=ISSUER_S_MAX),
+            ) as session,
             session.post(
                 issuer.url,
                 data=request_body(issuer),

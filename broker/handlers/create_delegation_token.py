@@ -5,7 +5,8 @@ that it can be used at any of them. The HMAC is in the answer and nowhere else: 
 id and a secret of the agents (`broker.sasl.delegation`).
 
 Errors: 7 (may still happen), 35 (an agent of an older release is live), 41 (no session: send it
-elsewhere), 42, 44 (more than a cluster keeps), 61, 64, 65, 67 (owners and renewers are users).
+elsewhere), 42, 44 (more than a cluster keeps, or one requester may have), 61, 64, 65, 67 (owners and
+renewers are users).
 """
 
 from typing import Final
@@ -15,12 +16,23 @@ from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.handler_support import change_token, delegation_of, refuse_token_requests
 from broker.node import Node
-from broker.sasl.delegation import ID_BITS, USER, parts_of, principal_of, token_id_of
-from coordinator.commands.token_commands import RENEWERS_MAX, CreateDelegationToken
+from broker.sasl.delegation import (
+    ID_BITS,
+    REMEMBERED_MAX,
+    USER,
+    parts_of,
+    principal_of,
+    token_id_of,
+)
+from coordinator.commands.token_commands import RENEWERS_MAX, TOKENS_MAX, CreateDelegationToken
 from coordinator.tables.administration.delegation_tokens import misfit
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+
+OF_REQUESTER_MAX: Final = TOKENS_MAX // 10
+"""No more than an agent remembers the keys of (`broker.sasl.delegation`)."""
+assert OF_REQUESTER_MAX <= REMEMBERED_MAX
 
 
 async def handle(
@@ -36,6 +48,7 @@ async def handle(
     if len(request.renewers) > RENEWERS_MAX:
         reason = f"A token has at most {RENEWERS_MAX} renewers."
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+    await _refuse_too_many(node, call)
     now_ms = node.now_ms()
     expires_ms, max_ms = delegation.lifetimes.of_new(now_ms, request.max_lifetime_ms)
     renewers = [principal_of(each.principal_type, each.principal_name) for each in request.renewers]
@@ -89,6 +102,17 @@ API: Final = Api(
     rights=(CREATE,),
     is_audited=True,
 )
+
+
+async def _refuse_too_many(node: Node, call: Call) -> None:
+    """Raises KafkaError where the requester has its share of all tokens: others need some, too. Agents
+    that are asked at once may let a few more pass."""
+    requester, count = call.connection.requester.principal, 0
+    async for token in node.slices.of(call).over(list(node.log_client.machine.delegation_tokens)):
+        count += token.requester == requester
+    if count >= OF_REQUESTER_MAX:
+        reason = f"Nobody may have asked for more than {OF_REQUESTER_MAX} tokens that are there."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, reason)
 
 
 def _owner(call: Call, request: CreateDelegationTokenRequest) -> str:

@@ -4,6 +4,7 @@ import http.server
 import json
 import ssl
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,8 @@ class IssuerServer:
         """How often it was."""
         self.issue: Callable[[], dict[str, Any]] = dict
         """What is answered to who has the secret."""
+        self.takes_s = 0.0
+        """Before a token is given out."""
         self.answers: list[Answer] = []
         """They go out first, one for each question for a token."""
         self.forms: list[dict[str, list[str]]] = []
@@ -69,6 +72,7 @@ class IssuerServer:
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 outer.forms.append(parse_qs(form))
                 outer.authorization = self.headers["Authorization"]
+                time.sleep(outer.takes_s)
                 self._answer(outer.answers.pop(0) if outer.answers else outer.answer())
 
             def _answer(self, told: Answer) -> None:

@@ -140,6 +140,22 @@ def test_an_issuer_that_is_busy_may_be_asked_again(issuer: IssuerServer) -> None
     assert failure(tokens(issuer.tokens_url, issuer.trusted)).may_pass
 
 
+def test_an_issuer_that_is_silent_is_told_and_may_be_asked_again(
+    issuer: IssuerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bearer_tokens, "ISSUER_S_MAX", 0.2)
+    issuer.takes_s = 0.5
+
+    async def ask() -> None:
+        with pytest.raises(TokenError) as told:
+            await tokens(issuer.tokens_url, issuer.trusted).token()
+        assert issuer.tokens_url in str(told.value)
+        assert told.value.may_pass
+        await asyncio.sleep(1.0)  # The connection ends when the issuer has answered.
+
+    asyncio.run(ask())
+
+
 def test_an_answer_that_is_too_long_is_none(
     issuer: IssuerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from broker.calls.requester import Requester
+from broker.handlers import create_delegation_token
 from broker.reports.log_lines import describe, lines
 from broker.upkeep import token_expiration
 from coordinator.commands.codec import decode_entry
@@ -199,6 +200,17 @@ async def test_more_renewers_than_a_token_has_room_for_are_refused(world):
         names = [f"user-{index}" for index in range(RENEWERS_MAX + 1)]
         assert (await create(one, *names)).error_code == ErrorCode.INVALID_REQUEST
         assert (await create(one, *names[1:])).error_code == NONE
+
+
+async def test_nobody_takes_all_the_room_for_tokens(world, monkeypatch):
+    monkeypatch.setattr(create_delegation_token, "OF_REQUESTER_MAX", 2)
+    async with world.agents("one", **SERVED) as (one,):
+        first = await create(one)
+        assert (await create(one)).error_code == NONE
+        assert (await create(one)).error_code == ErrorCode.POLICY_VIOLATION
+        assert (await create(one, who=CAROL)).error_code == NONE
+        await expire(one, first.hmac)
+        assert (await create(one)).error_code == NONE
 
 
 async def test_beside_an_older_agent_no_token_is_made(world):
