@@ -32,6 +32,11 @@ from protocol.types import Incarnation
 
 ThingT = TypeVar("ThingT", bound=Hashable)
 
+NO_REPLICAS: Final = "The manual partition assignment includes an empty replica list."
+UNKNOWN_BROKER: Final = (
+    "The manual partition assignment includes broker {}, but no such broker is registered."
+)
+REPEATED_BROKER: Final = "The manual partition assignment includes the broker {} more than once."
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of
 their numbers: all that can be done to a topic."""

@@ -4,7 +4,6 @@ Deliberately absent, so not advertised, and a request for one closes the connect
 
     changes of configs  of brokers; client quotas
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
-    replicas, disks     reassignments, AlterReplicaLogDirs
     telemetry           GetTelemetrySubscriptions, PushTelemetry: clients send when advertised
 
 Handlers may touch what the node holds, and nothing else. Called by the dispatcher.

@@ -16,7 +16,13 @@ from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
-from broker.handler_support import live_incarnation, propose_partitions, refuse_beside_older
+from broker.handler_support import (
+    NO_REPLICAS,
+    UNKNOWN_BROKER,
+    live_incarnation,
+    propose_partitions,
+    refuse_beside_older,
+)
 from broker.node import Node
 from coordinator.commands.table_commands import TABLES_LEVEL, GrowTopic
 from protocol import apis
@@ -115,13 +121,13 @@ def _check_assignments(
             " assignment(s) were specified."
         )
     elif not all(replicas):
-        reason = "The manual partition assignment includes an empty replica list."
+        reason = NO_REPLICAS
     elif any(len(Counter(some)) < len(some) for some in replicas):
         reason = "A replica was named twice for one partition."
     elif len(Counter(map(len, replicas))) > 1:
         reason = "All partitions must have the same number of replicas."
     elif unknown:
-        reason = f"There is no broker {unknown[0]}."
+        reason = UNKNOWN_BROKER.format(unknown[0])
     else:
         return
     raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

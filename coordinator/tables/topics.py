@@ -51,14 +51,19 @@ def topic_id_at(position: Position, index: int) -> TopicId:
 def name_error(name: str) -> str | None:
     """Why `name` is no topic's name (Kafka's `Topic.validate`); None when it may be."""
     if not name:
-        return "the empty string is not allowed as a topic name"
-    if name in {".", ".."}:
-        return f"'{name}' is not allowed as a topic name"
-    if len(name) > TOPIC_NAME_MAX:
-        return f"a topic name has at most {TOPIC_NAME_MAX} characters; this one has {len(name)}"
-    if _NAME.fullmatch(name) is None:
-        return f"topic name '{name}' holds characters other than a-z, A-Z, 0-9, '.', '_' and '-'"
-    return None
+        reason = "the empty string is not allowed"
+    elif name in {".", ".."}:
+        reason = f"'{name}' is not allowed"
+    elif len(name) > TOPIC_NAME_MAX:
+        reason = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_MAX}"
+    elif _NAME.fullmatch(name) is None:
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_'"
+            " and '-'"
+        )
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"
 
 
 class Topics:
@@ -92,10 +97,10 @@ class Topics:
         if (reason := name_error(command.name)) is not None:
             return Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if command.name in self._by_name:
-            reason = f"topic '{command.name}' already exists"
+            reason = f"Topic '{command.name}' already exists."
             return Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, reason)
         if (other := self._by_folded_name.get(_folded(command.name))) is not None:
-            reason = f"topic '{command.name}' collides with the existing topic '{other}'"
+            reason = f"Topic '{command.name}' collides with existing topic: {other}"
             return Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if not 1 <= command.partition_count <= TOPIC_PARTITIONS_MAX:
             reason = f"a topic has 1 to {TOPIC_PARTITIONS_MAX} partitions"
