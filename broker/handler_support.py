@@ -62,10 +62,10 @@ def refuse_beside_older(node: Node, level: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
 
 
-def refuse_without_authorizer(node: Node) -> None:
+def refuse_without_authorizer(node: Node, reason: str = "No Authorizer is configured.") -> None:
     """Raises KafkaError where nobody asks for rights."""
     if node.rights is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, reason)
 
 
 def binding_parts(bindings: Sequence[AclBinding]) -> list[tuple[AclBinding, ...]]:

@@ -134,7 +134,7 @@ def _check_assignments(
 
 
 def _unknown(name: str) -> KafkaError:
-    reason = f"The topic '{name}' does not exist."
+    reason = "This server does not host this topic-partition."
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
 
 

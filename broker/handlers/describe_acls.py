@@ -25,7 +25,7 @@ from protocol.messages import (
 
 
 async def handle(node: Node, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    refuse_without_authorizer(node)
+    refuse_without_authorizer(node, "No Authorizer is configured on the broker")
     wanted = filter_of(
         resource_type=request.resource_type_filter,
         pattern_type=request.pattern_type_filter,
