@@ -18,6 +18,7 @@ from broker.calls.call import Call
 from broker.cluster.placement import zone_of_client
 from broker.handler_support import NO_REPLICAS, REPEATED_BROKER, UNKNOWN_BROKER
 from broker.node import Node
+from coordinator.tables.topics import shown
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -42,17 +43,18 @@ async def handle(
     async for asked in turns.over(request.topics):
         rows = []
         async for partition in turns.over(asked.partitions):
+            await turns.spend(min(len(partition.replicas or ()), len(live)))
             topic = machine.topics.by_name(asked.name)
             index = partition.partition_index
             if topic is None:
-                error = _unknown(f"a topic named {asked.name}")
+                error = _unknown(f"a topic named {shown(asked.name)}")
             elif not 0 <= index < topic.partition_count:
-                error = _unknown(f"partition {asked.name}:{index}")
+                error = _unknown(f"partition {shown(asked.name)}:{index}")
             else:
-                (shown,) = placement.replicas(topic.topic_id, (index,), zone=zone)
+                (current,) = placement.replicas(topic.topic_id, (index,), zone=zone)
                 error = judged(
                     partition.replicas,
-                    shown,
+                    current,
                     live,
                     keeps_factor=not request.allow_replication_factor_change,
                 )
@@ -90,9 +92,13 @@ API: Final = Api(
 
 
 def judged(
-    replicas: list[int] | None, shown: tuple[int, ...], live: Collection[int], *, keeps_factor: bool
+    replicas: list[int] | None,
+    current: tuple[int, ...],
+    live: Collection[int],
+    *,
+    keeps_factor: bool,
 ) -> KafkaError | None:
-    """Why a partition whose replicas are `shown` does not get these; None when it has them."""
+    """Why a partition whose replicas are `current` does not get these; None when it has them."""
     if replicas is None:
         reason = "No partition reassignment is in progress."
         return KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, reason)
@@ -106,12 +112,12 @@ def judged(
         if each == before:
             return _invalid(REPEATED_BROKER.format(each))
         before = each
-    if keeps_factor and len(replicas) != len(shown):
-        reason = f"The replication factor is changed from {len(shown)} to {len(replicas)}"
+    if keeps_factor and len(replicas) != len(current):
+        reason = f"The replication factor is changed from {len(current)} to {len(replicas)}"
         return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
-    if tuple(replicas) != shown:
+    if tuple(replicas) != current:
         return _invalid(
-            f"The replicas are {list(shown)}, one in each zone, and are not moved:"
+            f"The replicas are {list(current)}, one in each zone, and are not moved:"
             " any broker serves the partition."
         )
     return None

@@ -13,6 +13,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
+from coordinator.tables.topics import shown
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -39,9 +40,9 @@ async def handle(node: Node, call: Call, request: ElectLeadersRequest) -> ElectL
         rows = []
         async for partition in turns.over(asked.partitions):
             if topic is None:
-                rows.append(_unknown(partition, f"topic as {asked.topic}"))
+                rows.append(_unknown(partition, f"topic as {shown(asked.topic)}"))
             elif not 0 <= partition < topic.partition_count:
-                rows.append(_unknown(partition, f"partition as {asked.topic}-{partition}"))
+                rows.append(_unknown(partition, f"partition as {shown(asked.topic)}-{partition}"))
             else:
                 rows.append(_result(partition, ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED))
         results.append(ReplicaElectionResult(topic=asked.topic, partition_result=rows))

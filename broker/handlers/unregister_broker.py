@@ -2,9 +2,9 @@
 
 KIP-500. An agent that leaves, or whose session ends, is closed in the log, and with that it is in no
 description any more: nothing is left to be forgotten but the id that its name keeps, which does no
-harm, and is given to others when they are many. So this changes nothing, and may be asked twice. Of
-one that is live Kafka forgets the registration, and has it again when the broker restarts; here it
-is refused. Behind a barrier (P8).
+harm, and is given to others when they are many. So this changes nothing, and may be asked twice. A
+live one is refused; Kafka unregisters it, too, and from then on clients do not find it. Behind a
+barrier (P8).
 
 Errors: 42 (it is live), 102 (no agent that is remembered had the id), 7 (no barrier to be had).
 """

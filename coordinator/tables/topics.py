@@ -21,6 +21,8 @@ from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Position, TopicId
 
 TOPIC_NAME_MAX = 249
+NAME_SHOWN_MAX = 80
+"""Characters of a name in a sentence: one is told of each partition, and old clients take 32,767."""
 TOPIC_PARTITIONS_MAX = 10_000
 TOPIC_CONFIGS_MAX = 1_000
 PARTITIONS_MAX = 100_000
@@ -48,6 +50,11 @@ def topic_id_at(position: Position, index: int) -> TopicId:
     return TopicId(struct.pack(">QQ", position, 1 + index))
 
 
+def shown(name: str) -> str:
+    """A topic's name, or what somebody takes for one, as sentences have it."""
+    return name if len(name) <= NAME_SHOWN_MAX else f"{name[:NAME_SHOWN_MAX]}…"
+
+
 def name_error(name: str) -> str | None:
     """Why `name` is no topic's name (Kafka's `Topic.validate`); None when it may be."""
     if not name:
@@ -55,7 +62,9 @@ def name_error(name: str) -> str | None:
     elif name in {".", ".."}:
         reason = f"'{name}' is not allowed"
     elif len(name) > TOPIC_NAME_MAX:
-        reason = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_MAX}"
+        reason = (
+            f"the length of '{shown(name)}' is longer than the max allowed length {TOPIC_NAME_MAX}"
+        )
     elif _NAME.fullmatch(name) is None:
         reason = (
             f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_'"
