@@ -32,6 +32,11 @@ from protocol.types import Incarnation
 
 ThingT = TypeVar("ThingT", bound=Hashable)
 
+NO_REPLICAS: Final = "The manual partition assignment includes an empty replica list."
+UNKNOWN_BROKER: Final = (
+    "The manual partition assignment includes broker {}, but no such broker is registered."
+)
+REPEATED_BROKER: Final = "The manual partition assignment includes the broker {} more than once."
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, as bits of
 their numbers: all that can be done to a topic."""
@@ -57,10 +62,10 @@ def refuse_beside_older(node: Node, level: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason)
 
 
-def refuse_without_authorizer(node: Node) -> None:
+def refuse_without_authorizer(node: Node, reason: str = "No Authorizer is configured.") -> None:
     """Raises KafkaError where nobody asks for rights."""
     if node.rights is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, reason)
 
 
 def binding_parts(bindings: Sequence[AclBinding]) -> list[tuple[AclBinding, ...]]:

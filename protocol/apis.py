@@ -38,6 +38,7 @@ CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
@@ -48,6 +49,8 @@ DESCRIBE_DELEGATION_TOKEN: Final = 41
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
@@ -57,6 +60,7 @@ DESCRIBE_QUORUM: Final = 55
 UPDATE_FEATURES: Final = 57
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
+UNREGISTER_BROKER: Final = 64
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
 CONSUMER_GROUP_HEARTBEAT: Final = 68
@@ -114,6 +118,7 @@ _TABLE: Final = (
     Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+    Api(ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", 1, 2, 2),
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2),
     Api(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
     Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
@@ -124,6 +129,8 @@ _TABLE: Final = (
     Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
     Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
+    Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
+    Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
     Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
     Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
     Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 1),
@@ -133,6 +140,7 @@ _TABLE: Final = (
     Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
     Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
+    Api(UNREGISTER_BROKER, "UnregisterBroker", 0, 0, 0),
     Api(DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, 0),
     Api(LIST_TRANSACTIONS, "ListTransactions", 0, 2, 0),
     Api(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),

@@ -3,7 +3,6 @@
 Deliberately absent, so not advertised, and a request for one closes the connection as in Kafka:
 
     share and streams   ShareGroup*, ShareFetch, ShareAcknowledge, StreamsGroup*
-    replicas, disks     reassignments, AlterReplicaLogDirs
 
 Handlers may touch what the node holds, and nothing else. Called by the dispatcher.
 """

@@ -17,6 +17,8 @@ from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.handler_support import (
+    NO_REPLICAS,
+    UNKNOWN_BROKER,
     charge_mutations,
     live_incarnation,
     propose_partitions,
@@ -123,20 +125,20 @@ def _check_assignments(
             " assignment(s) were specified."
         )
     elif not all(replicas):
-        reason = "The manual partition assignment includes an empty replica list."
+        reason = NO_REPLICAS
     elif any(len(Counter(some)) < len(some) for some in replicas):
         reason = "A replica was named twice for one partition."
     elif len(Counter(map(len, replicas))) > 1:
         reason = "All partitions must have the same number of replicas."
     elif unknown:
-        reason = f"There is no broker {unknown[0]}."
+        reason = UNKNOWN_BROKER.format(unknown[0])
     else:
         return
     raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 def _unknown(name: str) -> KafkaError:
-    reason = f"The topic '{name}' does not exist."
+    reason = "This server does not host this topic-partition."
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
 
 

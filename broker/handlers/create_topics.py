@@ -23,6 +23,7 @@ from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
 from broker.config import topic_configs
 from broker.handler_support import (
+    UNKNOWN_BROKER,
     charge_mutations,
     live_incarnation,
     propose_partitions,
@@ -211,7 +212,7 @@ def _check_brokers(node: Node, wanted: list[_TopicCreation]) -> None:
         for assignment in item.topic.assignments:
             unknown = [each for each in assignment.broker_ids if not incarnations.by_node_id(each)]
             if unknown and item.refused is None:
-                reason = f"There is no broker {unknown[0]}."
+                reason = UNKNOWN_BROKER.format(unknown[0])
                 item.refused = KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 

@@ -190,7 +190,6 @@ def _refused(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult
 
 def _unknown(*, by_name: bool) -> KafkaError:
     if by_name:
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic."
-        )
+        reason = "This server does not host this topic-partition."
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")

@@ -25,7 +25,7 @@ from protocol.messages import (
 
 
 async def handle(node: Node, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    refuse_without_authorizer(node)
+    refuse_without_authorizer(node, "No Authorizer is configured on the broker")
     wanted = filter_of(request)
     await node.log_client.barrier()
     found: dict[tuple[ResourceType, PatternType, str], list[AclBinding]] = {}

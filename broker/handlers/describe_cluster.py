@@ -31,7 +31,10 @@ async def handle(
     node: Node, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
-        reason = "The request was sent to an endpoint of the wrong type: BROKER"
+        reason = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type"
+            " CONTROLLER"
+        )
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, reason)
     if request.endpoint_type != BROKERS:
         reason = f"Unknown endpoint type {request.endpoint_type}"

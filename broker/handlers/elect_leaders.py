@@ -13,6 +13,7 @@ from typing import Final
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.node import Node
+from coordinator.tables.topics import shown
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -24,10 +25,7 @@ from protocol.messages import (
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
-_WORDS: Final = {
-    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-}
+NOT_NEEDED: Final = "Leader election not needed for topic partition."
 
 
 async def handle(node: Node, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
@@ -39,21 +37,15 @@ async def handle(node: Node, call: Call, request: ElectLeadersRequest) -> ElectL
     turns = node.slices.of(call)
     async for asked in turns.over(request.topic_partitions or []):
         topic = node.log_client.machine.topics.by_name(asked.topic)
-        count = 0 if topic is None else topic.partition_count
-        results.append(
-            ReplicaElectionResult(
-                topic=asked.topic,
-                partition_result=[
-                    _result(
-                        partition,
-                        ErrorCode.ELECTION_NOT_NEEDED
-                        if 0 <= partition < count
-                        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    )
-                    async for partition in turns.over(asked.partitions)
-                ],
-            )
-        )
+        rows = []
+        async for partition in turns.over(asked.partitions):
+            if topic is None:
+                rows.append(_unknown(partition, f"topic as {shown(asked.topic)}"))
+            elif not 0 <= partition < topic.partition_count:
+                rows.append(_unknown(partition, f"partition as {shown(asked.topic)}-{partition}"))
+            else:
+                rows.append(_result(partition, ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED))
+        results.append(ReplicaElectionResult(topic=asked.topic, partition_result=rows))
     return ElectLeadersResponse(replica_election_results=results)
 
 
@@ -81,7 +73,11 @@ API: Final = Api(
 )
 
 
-def _result(partition_id: int, code: ErrorCode, message: str | None = None) -> PartitionResult:
+def _unknown(partition_id: int, what: str) -> PartitionResult:
+    return _result(partition_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
+
+
+def _result(partition_id: int, code: ErrorCode, message: str) -> PartitionResult:
     return PartitionResult(
-        partition_id=partition_id, error_code=code, error_message=message or _WORDS.get(code)
+        partition_id=partition_id, error_code=code, error_message=message or None
     )

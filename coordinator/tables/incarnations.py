@@ -86,6 +86,10 @@ class Incarnations:
     def by_node_id(self, node_id: int) -> IncarnationRow | None:
         return next((row for row in self if row.node_id == node_id), None)
 
+    def knows_node_id(self, node_id: int) -> bool:
+        """Whether a live agent has it, or it is kept for the name of one that is gone."""
+        return node_id in self._node_ids.values()
+
     def by_node_name(self, node_name: str) -> IncarnationRow | None:
         return next((row for row in self if row.node_name == node_name), None)
 

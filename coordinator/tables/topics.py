@@ -21,6 +21,8 @@ from protocol.errors import ErrorCode
 from protocol.types import POSITION_ZERO, Position, TopicId
 
 TOPIC_NAME_MAX = 249
+NAME_SHOWN_MAX = 80
+"""Characters of a name in a sentence: one is told of each partition, and old clients take 32,767."""
 TOPIC_PARTITIONS_MAX = 10_000
 TOPIC_CONFIGS_MAX = 1_000
 PARTITIONS_MAX = 100_000
@@ -48,17 +50,29 @@ def topic_id_at(position: Position, index: int) -> TopicId:
     return TopicId(struct.pack(">QQ", position, 1 + index))
 
 
+def shown(name: str) -> str:
+    """A topic's name, or what somebody takes for one, as sentences have it."""
+    return name if len(name) <= NAME_SHOWN_MAX else f"{name[:NAME_SHOWN_MAX]}…"
+
+
 def name_error(name: str) -> str | None:
     """Why `name` is no topic's name (Kafka's `Topic.validate`); None when it may be."""
     if not name:
-        return "the empty string is not allowed as a topic name"
-    if name in {".", ".."}:
-        return f"'{name}' is not allowed as a topic name"
-    if len(name) > TOPIC_NAME_MAX:
-        return f"a topic name has at most {TOPIC_NAME_MAX} characters; this one has {len(name)}"
-    if _NAME.fullmatch(name) is None:
-        return f"topic name '{name}' holds characters other than a-z, A-Z, 0-9, '.', '_' and '-'"
-    return None
+        reason = "the empty string is not allowed"
+    elif name in {".", ".."}:
+        reason = f"'{name}' is not allowed"
+    elif len(name) > TOPIC_NAME_MAX:
+        reason = (
+            f"the length of '{shown(name)}' is longer than the max allowed length {TOPIC_NAME_MAX}"
+        )
+    elif _NAME.fullmatch(name) is None:
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_'"
+            " and '-'"
+        )
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"
 
 
 class Topics:
@@ -92,10 +106,10 @@ class Topics:
         if (reason := name_error(command.name)) is not None:
             return Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if command.name in self._by_name:
-            reason = f"topic '{command.name}' already exists"
+            reason = f"Topic '{command.name}' already exists."
             return Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, reason)
         if (other := self._by_folded_name.get(_folded(command.name))) is not None:
-            reason = f"topic '{command.name}' collides with the existing topic '{other}'"
+            reason = f"Topic '{command.name}' collides with existing topic: {other}"
             return Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if not 1 <= command.partition_count <= TOPIC_PARTITIONS_MAX:
             reason = f"a topic has 1 to {TOPIC_PARTITIONS_MAX} partitions"

@@ -129,6 +129,41 @@ class AlterConfigsResponse:
 
 
 @dataclass(slots=True, kw_only=True)
+class AlterReplicaLogDirTopic:
+    name: str = ""
+    partitions: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterReplicaLogDir:
+    path: str = ""
+    topics: list[AlterReplicaLogDirTopic] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterReplicaLogDirsRequest:
+    dirs: list[AlterReplicaLogDir] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterReplicaLogDirPartitionResult:
+    partition_index: int = 0
+    error_code: int = ErrorCode.NONE
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterReplicaLogDirTopicResult:
+    topic_name: str = ""
+    partitions: list[AlterReplicaLogDirPartitionResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterReplicaLogDirsResponse:
+    throttle_time_ms: int = 0
+    results: list[AlterReplicaLogDirTopicResult] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
 class DescribableLogDirTopic:
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
@@ -316,6 +351,18 @@ class DescribeClusterResponse:
     controller_id: int = -1
     brokers: list[DescribeClusterBroker] = field(default_factory=list)
     cluster_authorized_operations: int = -2147483648
+
+
+@dataclass(slots=True, kw_only=True)
+class UnregisterBrokerRequest:
+    broker_id: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class UnregisterBrokerResponse:
+    throttle_time_ms: int = 0
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

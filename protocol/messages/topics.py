@@ -330,6 +330,81 @@ class ElectLeadersResponse:
 
 
 @dataclass(slots=True, kw_only=True)
+class ReassignablePartition:
+    partition_index: int = 0
+    replicas: list[int] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReassignableTopic:
+    name: str = ""
+    partitions: list[ReassignablePartition] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterPartitionReassignmentsRequest:
+    timeout_ms: int = 60000
+    allow_replication_factor_change: bool = True  # v1+
+    topics: list[ReassignableTopic] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReassignablePartitionResponse:
+    partition_index: int = 0
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReassignableTopicResponse:
+    name: str = ""
+    partitions: list[ReassignablePartitionResponse] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class AlterPartitionReassignmentsResponse:
+    throttle_time_ms: int = 0
+    allow_replication_factor_change: bool = True  # v1+
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+    responses: list[ReassignableTopicResponse] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ListPartitionReassignmentsTopics:
+    name: str = ""
+    partition_indexes: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ListPartitionReassignmentsRequest:
+    timeout_ms: int = 60000
+    topics: list[ListPartitionReassignmentsTopics] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class OngoingPartitionReassignment:
+    partition_index: int = 0
+    replicas: list[int] = field(default_factory=list)
+    adding_replicas: list[int] = field(default_factory=list)
+    removing_replicas: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class OngoingTopicReassignment:
+    name: str = ""
+    partitions: list[OngoingPartitionReassignment] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ListPartitionReassignmentsResponse:
+    throttle_time_ms: int = 0
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+    topics: list[OngoingTopicReassignment] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
 class TopicRequest:
     name: str = ""
 

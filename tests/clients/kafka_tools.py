@@ -27,6 +27,34 @@ DELEGATION_TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 """kafka-delegation-tokens.sh"""
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 """kafka-leader-election.sh"""
+BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+"""kafka-broker-api-versions.sh"""
+REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+"""kafka-reassign-partitions.sh"""
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+"""kafka-cluster.sh"""
+ALL_GROUPS = "org.apache.kafka.tools.GroupsCommand"
+"""kafka-groups.sh"""
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+"""kafka-get-offsets.sh"""
+STREAMS_RESET = "org.apache.kafka.tools.StreamsResetter"
+"""kafka-streams-application-reset.sh"""
+PRODUCER_PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
+"""kafka-producer-perf-test.sh"""
+CONSUMER_PERF_TEST = "org.apache.kafka.tools.ConsumerPerformance"
+"""kafka-consumer-perf-test.sh"""
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+"""kafka-verifiable-producer.sh"""
+VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
+"""kafka-verifiable-consumer.sh"""
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+"""kafka-console-producer.sh"""
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+"""kafka-console-consumer.sh"""
+E2E_LATENCY = "org.apache.kafka.tools.EndToEndLatency"
+"""kafka-e2e-latency.sh"""
+CLIENT_COMPATIBILITY = "org.apache.kafka.tools.ClientCompatibilityTest"
+"""What Kafka's system tests run with each release of its clients against each of its brokers."""
 
 
 CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
@@ -48,15 +76,18 @@ class KafkaTools:
 
     def run(self, tool: str, bootstrap: str, *arguments: str) -> str:
         """What a tool prints, its errors included."""
+        return self.end_of(tool, "--bootstrap-server", bootstrap, *arguments)[1]
+
+    def end_of(self, tool: str, *words: str) -> tuple[int, str]:
+        """The exit code of a tool and what it prints, its errors included."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        words = [tool, "--bootstrap-server", bootstrap, *arguments]
-        self._process.stdin.write("\t".join(words) + "\n")
+        self._process.stdin.write("\t".join((tool, *words)) + "\n")
         self._process.stdin.flush()
         printed = []
         for line in self._process.stdout:
             if line.startswith("ended "):
-                return "".join(printed)
+                return int(line.split()[1]), "".join(printed)
             printed.append(line)
         raise AssertionError(f"the tools ended: {''.join(printed)}")
 

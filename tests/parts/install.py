@@ -18,6 +18,7 @@ HELM_VERSION = "v3.22.0"
 KAFKA_VERSION = "4.3.1"
 FRANZ_GO_VERSION = "v1.22.2"
 SARAMA_VERSION = "v1.61.1"
+KAFKA_GO_VERSION = "v0.4.51"
 KAFKAJS_VERSION = "2.2.4"
 KAFKAJS_REGISTRY_VERSION = "3.9.0"
 """The last that runs on Debian's Node.js."""
@@ -190,12 +191,19 @@ def sarama_program(source: Path) -> Path:
     return _go_program(source, "sarama", f"github.com/IBM/sarama@{SARAMA_VERSION}")
 
 
+def kafka_go_program(source: Path) -> Path:
+    """The same, with segmentio's kafka-go."""
+    return _go_program(source, "kafka-go", f"github.com/segmentio/kafka-go@{KAFKA_GO_VERSION}")
+
+
 def go_clients() -> dict[str, Path]:
     """The programs of tests/clients/go, by name."""
     folder = Path(__file__).parents[1] / "clients" / "go"
     return {
         "franz": franz_go_program(folder / "franz.go"),
         "sarama": sarama_program(folder / "sarama.go"),
+        "sarama_versions": sarama_program(folder / "sarama_versions.go"),
+        "kafkago": kafka_go_program(folder / "kafkago.go"),
     }
 
 

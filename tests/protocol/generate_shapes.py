@@ -103,6 +103,8 @@ _MODULES: Final = {
             apis.OFFSET_FOR_LEADER_EPOCH,
             apis.CREATE_PARTITIONS,
             apis.ELECT_LEADERS,
+            apis.ALTER_PARTITION_REASSIGNMENTS,
+            apis.LIST_PARTITION_REASSIGNMENTS,
             apis.DESCRIBE_TOPIC_PARTITIONS,
         },
     ),

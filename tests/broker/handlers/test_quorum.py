@@ -82,6 +82,20 @@ async def test_no_partition_needs_an_election_and_an_unknown_one_is_said_to_be_u
         }
 
 
+async def test_what_has_no_leader_to_be_elected_is_named_in_kafkas_words(world):
+    async with world.with_topic() as (one,):
+        told = []
+        for request in (elect(0, 7), elect(0, topic="nothing")):
+            answer = await one.call(apis.ELECT_LEADERS, request, version=2)
+            (row,) = answer.replica_election_results
+            told += [each.error_message for each in row.partition_result]
+        assert told == [
+            "Leader election not needed for topic partition.",
+            "No such partition as logs-7",
+            "No such topic as nothing",
+        ]
+
+
 async def test_an_election_for_all_partitions_elects_nobody(world):
     async with world.with_topic(partitions=2) as (one,):
         answer = await one.call(apis.ELECT_LEADERS, ElectLeadersRequest(), version=2)

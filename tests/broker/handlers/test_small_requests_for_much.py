@@ -8,16 +8,23 @@ from broker.transactions import views
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
+    AlterPartitionReassignmentsRequest,
     ConsumerGroupHeartbeatRequest,
+    CreatableTopic,
+    CreateTopicsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeProducersRequest,
     DescribeProducersTopic,
     DescribeTransactionsRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopicPartitions,
     ListTransactionsRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
+    ReassignablePartition,
+    ReassignableTopic,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -187,3 +194,26 @@ async def test_a_member_that_names_more_topics_than_fit_into_the_log_is_refused_
         told = await one.call(apis.CONSUMER_GROUP_HEARTBEAT, request, version=1)
         assert told.error_code == ErrorCode.INVALID_REQUEST
         assert "at most 25000" in told.error_message
+
+
+@pytest.mark.promise("P15")
+async def test_a_long_name_that_no_topic_has_is_not_told_again_for_each_partition():
+    """Nor is the sentence longer than what old clients can be told."""
+    name = "x" * 32_767
+    elected = ElectLeadersTopicPartitions(topic=name, partitions=[0, 1])
+    moved = [ReassignablePartition(partition_index=each) for each in (0, 1)]
+    async with agents() as (one,):
+        request = ElectLeadersRequest(topic_partitions=[elected])
+        (row,) = (await one.call(apis.ELECT_LEADERS, request, version=1)).replica_election_results
+        told = [each.error_message for each in row.partition_result]
+        reassigned = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=name, partitions=moved)]
+        )
+        answer = await one.call(apis.ALTER_PARTITION_REASSIGNMENTS, reassigned, version=1)
+        told += [each.error_message for each in answer.responses[0].partitions]
+        made = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1)]
+        )
+        told += [(await one.call(apis.CREATE_TOPICS, made, version=4)).topics[0].error_message]
+        assert len(told) == 5
+        assert all(each and len(each) < 200 for each in told)

@@ -51,6 +51,15 @@ def test_a_node_name_keeps_its_id_over_incarnations():
     assert opened(story, "a").node_id == 0
 
 
+def test_a_node_id_is_known_for_as_long_as_a_name_has_it():
+    story, first, second = with_agents("a", "b")
+    incarnations = story.machine.incarnations
+    story.do(second, Close(first, 0))
+    assert [incarnations.knows_node_id(each) for each in (0, 1, 2)] == [True, True, False]
+    opened(story, "a", node_id=7)
+    assert not incarnations.knows_node_id(0)
+
+
 def test_a_wanted_node_id_is_given():
     assert opened(Story(), "a", node_id=7).node_id == 7
 
