@@ -10,9 +10,8 @@ from aiohttp import web
 from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.commands.config_commands import ChangeConfigs, ConfigKind
 from protocol import apis
-from tests.clients.kafka_tools import KafkaTools
+from tests.clients.kafka_tools import CLIENT_METRICS, KafkaTools
 from tests.kit.otlp import message
 from tests.kit.sockets import Place, Running, agent_of
 
@@ -25,11 +24,14 @@ WAIT_S = 60.0
 Sample = tuple[str, dict[str, str], float]
 
 
-async def subscribe(running: Running, name: str, **configs: str) -> None:
-    """As kafka-client-metrics.sh --alter does it, by the command that comes of that."""
-    pairs = {key.replace("_", "."): value for key, value in configs.items()}
-    command = ChangeConfigs(ConfigKind.CLIENT_METRICS, name, tuple(sorted(pairs.items())))
-    await running.agent.node.log_client.propose(command)
+async def subscribe(tools: KafkaTools, running: Running, name: str, **configs: str) -> None:
+    """By kafka-client-metrics.sh."""
+    words = [word for key, value in configs.items() for word in (f"--{key}", value)]
+    bootstrap = f"127.0.0.1:{running.port}"
+    printed = await asyncio.to_thread(
+        tools.run, CLIENT_METRICS, bootstrap, "--alter", "--name", name, *words
+    )
+    assert "Altered client metrics config" in printed, printed
 
 
 @contextlib.asynccontextmanager
@@ -80,10 +82,11 @@ async def produce_by_java(tools: KafkaTools, running: Running, client_id: str, r
 async def test_a_java_producer_pushes_and_its_counters_add_up(tools: KafkaTools) -> None:
     async with an_agent() as running:
         await subscribe(
+            tools,
             running,
             "java",
             metrics="org.apache.kafka.producer.",
-            interval_ms=str(INTERVAL_MS),
+            interval=str(INTERVAL_MS),
             match="client_software_name=apache-kafka-java",
         )
         printed = await produce_by_java(tools, running, "perf", 900)
@@ -106,7 +109,9 @@ async def test_a_java_producer_pushes_and_its_counters_add_up(tools: KafkaTools)
         assert not running.agent.node.telemetry.stats.left_out
 
 
-async def test_clients_of_librdkafka_push_and_a_collector_knows_whose_metrics_it_gets() -> None:
+async def test_clients_of_librdkafka_push_and_a_collector_knows_whose_metrics_it_gets(
+    tools: KafkaTools,
+) -> None:
     got: list[bytes] = []
 
     async def take(request: web.Request) -> web.Response:
@@ -121,7 +126,7 @@ async def test_clients_of_librdkafka_push_and_a_collector_knows_whose_metrics_it
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
         async with an_agent(f"telemetry.otlp.endpoint={endpoint}") as running:
-            await subscribe(running, "all", metrics="*", interval_ms=str(INTERVAL_MS))
+            await subscribe(tools, running, "all", metrics="*", interval=str(INTERVAL_MS))
             common = {"bootstrap.servers": f"127.0.0.1:{running.port}"}
             producer = Producer(common | {"client.id": "rd-producer"})
             consumer = Consumer(common | {"client.id": "rd-consumer", "group.id": "g"})
@@ -171,7 +176,7 @@ async def test_a_client_that_no_subscription_matches_asks_and_does_not_push(
     tools: KafkaTools,
 ) -> None:
     async with an_agent() as running:
-        await subscribe(running, "others", metrics="*", match="client_id=others")
+        await subscribe(tools, running, "others", metrics="*", match="client_id=others")
         await produce_by_java(tools, running, "perf", 300)
         requests = running.agent.node.stats.requests
         assert 0 < requests[apis.GET_TELEMETRY_SUBSCRIPTIONS] <= 2

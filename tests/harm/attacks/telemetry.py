@@ -17,6 +17,7 @@ from protocol.messages import (
 from protocol.primitives import uvarint
 from tests.harm.scene import Peer, Scene, attack
 from tests.kit.otlp import gauge, histogram, payload
+from tests.kit.requests import error_of
 
 CLIENT_METRICS = 16
 SECONDS = 4.0
@@ -36,7 +37,8 @@ async def _subscribe(scene: Scene) -> None:
     )
     peer = await scene.connect()
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    await peer.ask(apis.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    altered = await peer.ask(apis.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    assert not error_of(altered), altered
 
 
 def _empty() -> bytes:
