@@ -174,9 +174,6 @@ STORIES: Stories = {
         ),
         Asked(REASSIGN_PARTITIONS, "--cancel --preserve-throttles --reassignment-json-file {same}"),
     ],
-}
-
-PENDING: Stories = {
     "the throttles of reassignments are set and cleared": [
         Asked(TOPICS, "--create --topic moved --if-not-exists"),
         Asked(REASSIGN_PARTITIONS, "--execute --throttle 1000 --reassignment-json-file {same}"),
@@ -184,7 +181,6 @@ PENDING: Stories = {
         Asked(REASSIGN_PARTITIONS, "--cancel --reassignment-json-file {same}"),
     ],
 }
-"""They set configs of brokers, which is not served yet; then they belong into `STORIES`."""
 
 
 @pytest.fixture(scope="module")
@@ -198,11 +194,3 @@ def test_kafkas_tools_tell_of_an_agent_what_they_tell_of_kafka(
     story: str, tools: KafkaTools, both: Pair, tmp_path: Path
 ) -> None:
     tell(tools, both, tmp_path, STORIES[story], **FILES)
-
-
-@pytest.mark.parametrize("story", PENDING)
-def test_what_is_still_to_be_built_differs(
-    story: str, tools: KafkaTools, both: Pair, tmp_path: Path
-) -> None:
-    with pytest.raises(AssertionError, match="cannot be altered while it runs"):
-        tell(tools, both, tmp_path, PENDING[story], **FILES)

@@ -175,7 +175,16 @@ public class AdminCalls {
         var user = new ClientQuotaEntity(Map.of("user", "alice"));
         calls.put("alterClientQuotas", () -> admin.alterClientQuotas(List.of(
             new ClientQuotaAlteration(user, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", 1000.0))))).values());
-        calls.put("describeClientQuotas", () -> admin.describeClientQuotas(ClientQuotaFilter.all()).entities());
+        calls.put("describeClientQuotas", () -> quotas(admin));
+    }
+
+    /** Kafka's broker hears of them a moment after its controller has answered. */
+    static KafkaFuture<Map<ClientQuotaEntity, Map<String, Double>>> quotas(Admin admin) throws Exception {
+        for (int round = 0; round < 100; round++) {
+            if (!admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().isEmpty()) break;
+            Thread.sleep(100);
+        }
+        return admin.describeClientQuotas(ClientQuotaFilter.all()).entities();
     }
 
     static void client(Admin admin) {
