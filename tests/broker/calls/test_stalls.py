@@ -225,6 +225,7 @@ def test_every_api_that_changes_something_can_be_refused_after_a_stall():
         apis.DELETE_GROUPS,
         apis.INCREMENTAL_ALTER_CONFIGS,
         apis.OFFSET_DELETE,
+        apis.ALTER_CLIENT_QUOTAS,
         apis.ALTER_USER_SCRAM_CREDENTIALS,
         apis.UPDATE_FEATURES,
         apis.CONSUMER_GROUP_HEARTBEAT,
