@@ -184,7 +184,8 @@ PENDING: Stories = {
         Asked(REASSIGN_PARTITIONS, "--cancel --reassignment-json-file {same}"),
     ],
 }
-"""They set configs of brokers, which is not served yet; then they belong into `STORIES`."""
+"""They set configs of brokers, which is not served yet; then they belong into
+`STORIES`, and the test of them goes."""
 
 
 @pytest.fixture(scope="module")
