@@ -35,22 +35,22 @@ ONLY_KAFKA: Final = (
 
 _NAMES: Final = (
     (re.compile(r"(SLF4J.*|Tools\$Ended.*|\tat .*|\t\.\.\. \d+ more)\n"), ""),
+    # A member of KIP-848 may hear first that it has nothing yet.
+    (re.compile(r'.*"partitions_assigned","partitions":\[\]}\n'), ""),
     (re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,:]\d{3}\]?"), "TIME"),
     (re.compile(r"\b1[78]\d{11}\b"), "TIME"),
     (re.compile(r"(?i)(topicid[:=] ?)[\w-]{22}"), r"\1ID"),
     (re.compile(r"(?i)(cluster ?id: +)\S+"), r"\1ID"),
     (re.compile(r'"(file://)?/tmp/[^"]*"'), '"DIR"'),
+    # Of batches: their times are a byte or two, as milliseconds between records were.
+    (re.compile(r'"size":[1-9]\d*'), '"size":N'),
     (re.compile(r"(Epoch: +|HighWatermark: +|LeaderEpoch: +)\d+"), r"\1N"),
     (re.compile(r"(deadlineMs|tries|nextAllowedTryMs)=\w+"), r"\1=N"),
     (re.compile(r" after \d+ attempt"), " after N attempt"),
 )
 """What differs between any two clusters, and between two runs."""
-
-
 _USAGE: Final = ("usage:", "Option Description")
 """What tools print of arguments that they do not understand."""
-
-
 _READS: Final = frozenset({"--list", "--describe", "describe", "list", "--generate"})
 """Words of commands that may be repeated: Kafka's brokers hear of changes a moment after its controller."""
 PATIENCE_S: Final = 10.0
