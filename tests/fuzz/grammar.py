@@ -188,6 +188,10 @@ class Writer:
                 return self.rng.choice(self.names.topic_ids) if known else self.rng.randbytes(16)
             case "bool":
                 return bytes((self.rng.choice((0, 1)) if not self._hostile() else 0xFF,))
+            case "float64":
+                return struct.pack(
+                    ">d", self.rng.choice(_FLOATS if self._hostile() else _FLOATS[:3])
+                )
             case kind:
                 assert kind is not None
                 return self._number(field.name, _BITS[kind], unsigned=kind == "uint16")
@@ -286,6 +290,7 @@ _BITS = {
     "timedelta_i64": 64,
     "datetime_i64": 64,
 }
+_FLOATS = (1.0, 0.5, 1024.0, 0.0, -1.0, 5e-324, 1e308, float("inf"), float("nan"))
 _KNOWN: dict[str, Sequence[int]] = {
     "acks": (-1, -1, 1, 0),
     "producer_epoch": (0, 0, 1, -1),

@@ -35,8 +35,8 @@ from coordinator.tables.topics import Topic
 from protocol import apis
 from storage.stores.memory import MemoryStore
 from storage.writer import Writer
+from tests.kit import log_levels, requests
 from tests.kit import loop as virtual
-from tests.kit import requests
 from tests.kit.client import Client
 from tests.kit.faults import FaultyLog, FaultyStore, slow
 
@@ -198,18 +198,19 @@ class World:
         """Agents that serve, with these settings; "name@zone" puts one into a zone."""
         self._told = settings(**changes)
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                everybody = []
-                for name in names:
-                    everybody.append(self.add(name))
-                    await everybody[-1].ready()
-                for agent in everybody:
-                    await agent.log_client.barrier()
-                yield everybody
-                for agent in everybody:
-                    assert agent.node.stats.failed_handlers == 0
-                    agent.catch_up()
-                raise _OverError
+            with log_levels.kept():
+                async with asyncio.TaskGroup() as self._tasks:
+                    everybody = []
+                    for name in names:
+                        everybody.append(self.add(name))
+                        await everybody[-1].ready()
+                    for agent in everybody:
+                        await agent.log_client.barrier()
+                    yield everybody
+                    for agent in everybody:
+                        assert agent.node.stats.failed_handlers == 0
+                        agent.catch_up()
+                    raise _OverError
         except* _OverError:
             pass
 

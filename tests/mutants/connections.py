@@ -23,8 +23,8 @@ MUTANTS = (
     Mutant(
         name="produce-starts-beside-any-request",
         promise="P10",
-        before="                if self._exclusive:\n                    return\n",
-        after="",
+        before="if self._exclusive or (self.throttled and self._started):",
+        after="if self.throttled and self._started:",
         tests=("test_a_produce_request_waits_behind_another_request",),
         why="A batch overtakes the AddPartitionsToTxn before it.",
     ),

@@ -151,13 +151,6 @@ async def test_what_cannot_be_altered_is_refused_and_the_others_are_altered(
         assert not one.machine.groups.configs("g")
 
 
-async def test_a_broker_says_why_its_settings_cannot_be_altered(world):
-    async with world.agents("one") as (one,):
-        request = change((BROKER, "0", [("num.partitions", SET, "3")]))
-        answer = await one.call(apis.INCREMENTAL_ALTER_CONFIGS, request)
-        assert "file, environment and flags" in answer.responses[0].error_message
-
-
 async def test_a_resource_that_is_named_twice_is_refused_each_time(world):
     async with world.agents("one") as (one,):
         wish = [(OWNER_ONLY, SET, "true")]
