@@ -265,6 +265,7 @@ async def test_beside_an_agent_of_an_older_release_nothing_is_set(world):
 
 
 async def test_what_only_another_release_knows_is_ignored_and_told_once(world, caplog):
+    caplog.set_level(logging.WARNING)
     async with world.agents("one") as (one,):
         for value in ("1", "2"):
             changes = (("of.the.next.release", value),)

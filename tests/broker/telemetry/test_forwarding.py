@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 
 import pytest
 from aiohttp import web
@@ -69,6 +70,7 @@ async def test_payloads_are_posted_in_order_with_the_headers_that_were_set(path,
 
 @pytest.mark.parametrize("status", [307, 400, 503])
 async def test_what_a_collector_does_not_take_is_dropped_and_counted_and_said_once(status, caplog):
+    caplog.set_level(logging.WARNING)
     collector = Collector()
     collector.status = status
     async with collector.serving() as address:
