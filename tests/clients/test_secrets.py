@@ -92,6 +92,8 @@ class Planted:
             "schema.registry.listeners": f"http://127.0.0.1:{self.registry}",
             "schema.registry.basic.auth.user.info": "ann:"
             + self._hide("schema.registry.basic.auth.user.info"),
+            "telemetry.otlp.endpoint": "http://127.0.0.1:1",
+            "telemetry.otlp.headers": f"Authorization={self._hide('telemetry.otlp.headers')}",
             "store": f"s3://{self.bucket}/planted",
             "store.endpoint": minio.endpoint,
             "store.region": minio.region,
@@ -211,6 +213,7 @@ def of_tools(folder: Path, planted: Planted) -> dict[str, bytes]:
         first__users=f"alice:{planted._hide('user that is none')}",
         schema__registry__basic__auth__user__info=planted._hide("users that are none"),
         log__password=planted.hidden["log.password"],
+        telemetry__otlp__headers=planted._hide("headers that are none"),
     )
     unusable = folder / "unusable.properties"
     planted.write(
