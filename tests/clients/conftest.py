@@ -13,6 +13,7 @@ from tests.clients.bounded import EAGER, Bounded
 from tests.clients.kafka_tools import KafkaTools
 from tests.clients.members import MemberHost, java_host, kafkajs_host
 from tests.clients.producers import TxnHost, java_txn_host, kafkajs_txn_host
+from tests.clients.side_by_side import Pair, pair
 from tests.clients.transactions import challenges
 from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, KafkaServer, MinioServer
 
@@ -126,3 +127,10 @@ def unchallenged(request: pytest.FixtureRequest) -> Iterator[str]:
     before = challenges(cluster)
     yield cluster.bootstrap
     assert challenges(cluster) == before
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Kafka and an agent of a module's own, to be asked the same."""
+    with pair(tmp_path_factory.mktemp("beside")) as both:
+        yield both

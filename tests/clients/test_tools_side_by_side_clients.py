@@ -1,7 +1,6 @@
 """Kafka's tools for groups and transactions, and those that are clients, beside Kafka itself."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from tests.clients.kafka_tools import (
     VERIFIABLE_PRODUCER,
     KafkaTools,
 )
-from tests.clients.side_by_side import Asked, Pair, Stories, created, pair, plain, tell
+from tests.clients.side_by_side import Asked, Pair, Stories, created, plain, tell
 from tests.parts import install
 
 pytestmark = pytest.mark.integration
@@ -131,17 +130,11 @@ STORIES: Stories = {
 }
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair(tmp_path_factory.mktemp("beside")) as both:
-        yield both
-
-
 @pytest.mark.parametrize("story", STORIES)
 def test_kafkas_tools_tell_of_an_agent_what_they_tell_of_kafka(
-    story: str, tools: KafkaTools, both: Pair, tmp_path: Path
+    story: str, tools: KafkaTools, beside: Pair, tmp_path: Path
 ) -> None:
-    tell(tools, both, tmp_path, STORIES[story], **FILES)
+    tell(tools, beside, tmp_path, STORIES[story], **FILES)
 
 
 def verifiable_producer(bootstrap: str) -> list[str]:
@@ -162,10 +155,10 @@ def verifiable_producer(bootstrap: str) -> list[str]:
 
 
 def test_verifiable_clients_tell_of_an_agent_what_they_tell_of_kafka(
-    tools: KafkaTools, both: Pair, tmp_path: Path
+    tools: KafkaTools, beside: Pair, tmp_path: Path
 ) -> None:
-    tell(tools, both, tmp_path, created("verified", 1))
-    kafka, frazil = (verifiable_producer(bootstrap) for bootstrap in both)
+    tell(tools, beside, tmp_path, created("verified", 1))
+    kafka, frazil = (verifiable_producer(bootstrap) for bootstrap in beside)
     assert kafka == frazil
     assert sum('"producer_send_success"' in line for line in frazil) == 3, frazil
     words = "--topic verified --max-messages 3 --reset-policy earliest"
@@ -173,4 +166,4 @@ def test_verifiable_clients_tell_of_an_agent_what_they_tell_of_kafka(
         Asked(VERIFIABLE_CONSUMER, f"{words} --group-id verified-{protocol}{more}")
         for protocol, more in (("classic", ""), ("consumer", " --group-protocol consumer"))
     ]
-    tell(tools, both, tmp_path, story)
+    tell(tools, beside, tmp_path, story)

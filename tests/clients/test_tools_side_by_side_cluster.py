@@ -1,7 +1,6 @@
 """Kafka's tools for a cluster as a whole, and Java's Admin method by method, beside Kafka itself."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from tests.clients.kafka_tools import (
     METADATA_QUORUM,
     KafkaTools,
 )
-from tests.clients.side_by_side import Asked, Pair, Stories, created, pair, plain, tell
+from tests.clients.side_by_side import Asked, Pair, Stories, created, plain, tell
 
 pytestmark = pytest.mark.integration
 
@@ -192,17 +191,11 @@ STORIES: Stories = {
 }
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair(tmp_path_factory.mktemp("beside")) as both:
-        yield both
-
-
 @pytest.mark.parametrize("story", STORIES)
 def test_kafkas_tools_tell_of_an_agent_what_they_tell_of_kafka(
-    story: str, tools: KafkaTools, both: Pair, tmp_path: Path
+    story: str, tools: KafkaTools, beside: Pair, tmp_path: Path
 ) -> None:
-    tell(tools, both, tmp_path, STORIES[story])
+    tell(tools, beside, tmp_path, STORIES[story])
 
 
 DIFFERENT: Final = {
@@ -237,8 +230,8 @@ def admin_calls(bootstrap: str) -> dict[str, str]:
     return dict(line.split("\t", 1) for line in lines)
 
 
-def test_each_method_of_javas_admin_tells_of_an_agent_what_it_tells_of_kafka(both: Pair) -> None:
-    kafka, frazil = (admin_calls(bootstrap) for bootstrap in both)
+def test_each_method_of_javas_admin_tells_of_an_agent_what_it_tells_of_kafka(beside: Pair) -> None:
+    kafka, frazil = (admin_calls(bootstrap) for bootstrap in beside)
     assert "not called" not in kafka.values(), kafka
     assert kafka.keys() == frazil.keys()
     differ = {name for name in kafka if kafka[name] != frazil[name]}

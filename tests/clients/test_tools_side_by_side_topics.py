@@ -1,6 +1,5 @@
 """Kafka's tools for topics and what lies in them, beside Kafka itself."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from tests.clients.kafka_tools import (
     TOPICS,
     KafkaTools,
 )
-from tests.clients.side_by_side import Asked, Pair, Stories, created, pair, tell
+from tests.clients.side_by_side import Asked, Pair, Stories, created, tell
 
 pytestmark = pytest.mark.integration
 
@@ -183,14 +182,8 @@ STORIES: Stories = {
 }
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair(tmp_path_factory.mktemp("beside")) as both:
-        yield both
-
-
 @pytest.mark.parametrize("story", STORIES)
 def test_kafkas_tools_tell_of_an_agent_what_they_tell_of_kafka(
-    story: str, tools: KafkaTools, both: Pair, tmp_path: Path
+    story: str, tools: KafkaTools, beside: Pair, tmp_path: Path
 ) -> None:
-    tell(tools, both, tmp_path, STORIES[story], **FILES)
+    tell(tools, beside, tmp_path, STORIES[story], **FILES)
