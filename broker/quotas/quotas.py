@@ -164,11 +164,10 @@ class Usage:
 
     @property
     def fetch_bytes_max(self) -> int:
-        """More in one answer would be over the quota by itself."""
+        """More in one answer would be over the quota by itself, by what may come at once."""
         if self._client.fetch is None:
             return ANY_BYTES
-        window = self._quotas.window
-        return max(1, int(self._client.fetch.quota * window.least_ms / SECOND_MS))
+        return max(1, int(self._client.fetch.quota * self._quotas.window.sample_ms / SECOND_MS))
 
     def producing(self, byte_count: int) -> int:
         """A Produce request of so many bytes begins; for how many ms its client will wait, as things
@@ -208,21 +207,18 @@ class Usage:
         """A fetch is to be answered with so many bytes of records; more than 0: it must be answered
         without, and they are not counted.
 
-        What is more than the quota by itself, one batch, is given to whom has had nothing lately: it
-        would never get it otherwise. Who comes next waits for that.
+        Whoever has not overdrawn its quota gets all of them; who comes next waits for that.
         """
         now_ms = self._quotas.boot_ms()
         sensor = self._client.fetch
         request_ms = self._request_ms(now_ms)
         if sensor is None:
             return self._told(request_ms)
-        is_first = sensor.observed(now_ms) <= 0
-        wait_ms = sensor.record(byte_count, now_ms)
-        if is_first and not request_ms:
-            return self._told(0)
-        if wait_ms or request_ms:
-            sensor.take_back(byte_count, now_ms)
+        wait_ms = sensor.throttle_ms(now_ms)
+        if wait_ms:
             sensor.tell(wait_ms, now_ms)
+        elif not request_ms:
+            sensor.record(byte_count, now_ms)
         return self._told(max(wait_ms, request_ms))
 
     def answered(self) -> int:

@@ -1,11 +1,11 @@
 """Kafka's arithmetic of quotas: a rate over samples, and a bucket of tokens. Pure.
 
 The rate is that of Kafka's metrics (Rate, SampledStat): what was recorded in the newest samples, by
-the time since the oldest of them began, which counts as all but one of the samples at least. Whoever
-is over its quota waits until the rate would be the quota if nothing else came (QuotaUtils).
+the time since the oldest of them began, which counts as all but one of the samples at least. It is
+told; nobody waits for it.
 
-The bucket (TokenBucket, KIP-599) refills by the quota, up to what all samples together may use up.
-It may be overdrawn once; nothing is taken before that is made up for.
+The bucket (TokenBucket, KIP-599) refills by the quota, up to what a while of it may use up. It may be
+overdrawn; whoever has overdrawn it waits until that is made up for.
 """
 
 from collections import deque
@@ -23,11 +23,6 @@ class Window(NamedTuple):
     @property
     def whole_ms(self) -> int:
         return self.samples * self.sample_ms
-
-    @property
-    def least_ms(self) -> int:
-        """What a rate is over at least."""
-        return max(1, (self.samples - 1) * self.sample_ms)
 
 
 class _Sample:
@@ -50,7 +45,7 @@ class Rate:
         self._total = 0.0
 
     def record(self, value: float, now_ms: int) -> None:
-        """So much more; less than nothing takes back what was recorded just now."""
+        """So much more."""
         samples = self._samples
         if not samples or now_ms - samples[-1].begun_ms >= self._window.sample_ms:
             self._forget(now_ms)
@@ -63,21 +58,11 @@ class Rate:
     def observed(self, now_ms: int) -> float:
         """Per second."""
         self._forget(now_ms)
-        return self._total * SECOND_MS / self.span_ms(now_ms)
-
-    def span_ms(self, now_ms: int) -> int:
-        """The time that the rate is over, once what is old is forgotten."""
         sample_ms, samples = self._window.sample_ms, self._samples
         elapsed_ms = now_ms - samples[0].begun_ms if samples else 0
         missing = self._window.samples - 1 - elapsed_ms // sample_ms
-        return max(1, elapsed_ms + max(0, missing) * sample_ms)
-
-    def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """For how long whoever recorded this waits; 0: it is within the quota."""
-        observed = self.observed(now_ms)
-        if observed <= quota:
-            return 0
-        return round((observed - quota) / quota * self.span_ms(now_ms))
+        span_ms = max(1, elapsed_ms + max(0, missing) * sample_ms)
+        return self._total * SECOND_MS / span_ms
 
     def _forget(self, now_ms: int) -> None:
         # A sample goes when its newest record is too old, however long ago it began.
@@ -91,10 +76,11 @@ class Rate:
 class TokenBucket:
     """Tokens of one quota; less than none: overdrawn."""
 
-    __slots__ = ("_seen_ms", "_tokens", "_window")
+    __slots__ = ("_burst_ms", "_seen_ms", "_tokens")
 
-    def __init__(self, window: Window) -> None:
-        self._window = window
+    def __init__(self, burst_ms: int) -> None:
+        """A full one holds what the quota gives in so long."""
+        self._burst_ms = burst_ms
         self._tokens: float | None = None
         self._seen_ms = 0
 
@@ -118,12 +104,12 @@ class TokenBucket:
         return max(0, round(-self.tokens(quota, now_ms) / quota * SECOND_MS))
 
     def missing(self, quota: float, now_ms: int) -> float:
-        """What there is not, of a second of the window."""
+        """What there is not, by the seconds of a full one."""
         missing = self._most(quota) - self.tokens(quota, now_ms)
-        return missing * SECOND_MS / self._window.whole_ms
+        return missing * SECOND_MS / self._burst_ms
 
     def is_full(self, quota: float, now_ms: int) -> bool:
         return self.tokens(quota, now_ms) >= self._most(quota)
 
     def _most(self, quota: float) -> float:
-        return quota * self._window.whole_ms / SECOND_MS
+        return quota * self._burst_ms / SECOND_MS

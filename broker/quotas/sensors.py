@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from broker.quotas.entities import Found, Holder
-from broker.quotas.rates import Rate, TokenBucket, Window
+from broker.quotas.rates import SECOND_MS, Rate, TokenBucket, Window
 from coordinator.commands.config_commands import EntityType, Quota
 
 SENSORS_MAX: Final = 10_000
@@ -22,7 +22,6 @@ LOOKED_AT: Final = 1_000
 """At a time."""
 DEFAULT_NAME: Final = "<default>"
 """Stands for the default of an entity, where usage is counted by entity."""
-ONE_SECOND: Final = Window(samples=1)
 
 
 class _Sensor:
@@ -54,30 +53,28 @@ class _Sensor:
 
 
 class Sensor(_Sensor):
-    """What one holder of one quota uses up."""
+    """What one holder of one quota uses up; it may have one sample's worth at once."""
 
-    __slots__ = ("_rate", "_throttle_ms_max")
+    __slots__ = ("_bucket", "_rate", "_throttle_ms_max")
 
     def __init__(
         self, holder: Holder, limit: float, window: Window, *, throttle_ms_max: int
     ) -> None:
         super().__init__(holder, limit)
         self._rate = Rate(window)
+        self._bucket = TokenBucket(window.sample_ms)
         self._throttle_ms_max = throttle_ms_max
 
     def record(self, value: float, now_ms: int) -> int:
         """So much is used up; for how many ms its client waits."""
         self.used_ms = now_ms
         self._rate.record(value, now_ms)
+        self._bucket.take(value, self.quota, now_ms)
         return self.throttle_ms(now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
         """For how many ms a client waits as things are."""
-        return min(self._rate.throttle_ms(self.quota, now_ms), self._throttle_ms_max)
-
-    def take_back(self, value: float, now_ms: int) -> None:
-        """What was recorded just now is not used up after all."""
-        self._rate.record(-value, now_ms)
+        return min(self._bucket.throttle_ms(self.quota, now_ms), self._throttle_ms_max)
 
     def observed(self, now_ms: int) -> float:
         """Per second."""
@@ -85,7 +82,7 @@ class Sensor(_Sensor):
 
     def is_blank(self, now_ms: int) -> bool:
         """It knows nothing that a new one would not."""
-        return self.observed(now_ms) <= 0
+        return self.observed(now_ms) <= 0 and self._bucket.is_full(self.quota, now_ms)
 
 
 class BucketSensor(_Sensor):
@@ -93,9 +90,9 @@ class BucketSensor(_Sensor):
 
     __slots__ = ("_bucket",)
 
-    def __init__(self, holder: Holder, limit: float, window: Window) -> None:
+    def __init__(self, holder: Holder, limit: float, burst_ms: int) -> None:
         super().__init__(holder, limit)
-        self._bucket = TokenBucket(window)
+        self._bucket = TokenBucket(burst_ms)
 
     def take(self, count: float, now_ms: int) -> None:
         self.used_ms = now_ms
@@ -176,9 +173,9 @@ class Sensors:
     def _make(self, quota: Quota, holder: Holder, limit: float) -> AnySensor:
         match quota:
             case Quota.CONTROLLER_MUTATION_RATE:
-                return BucketSensor(holder, limit, self._controller_window)
+                return BucketSensor(holder, limit, self._controller_window.whole_ms)
             case Quota.CONNECTION_CREATION_RATE:
-                return BucketSensor(holder, limit, ONE_SECOND)
+                return BucketSensor(holder, limit, SECOND_MS)
             case Quota.REQUEST_PERCENTAGE:
                 sample_ms = self._window.sample_ms
                 return Sensor(holder, limit, self._window, throttle_ms_max=sample_ms)

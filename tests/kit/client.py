@@ -106,6 +106,10 @@ class Client:
         self.reads = 0
         self._exchange = Exchange()
         self._read_answers = 0
+        self._frames: list[bytes] = []
+        self._cut_writes = 0
+        """How many of the transport's writes are in the frames, but for what is left over."""
+        self._left_over = b""
         self.protocol.connection_made(self.transport)
 
     # Requests and responses.
@@ -191,13 +195,19 @@ class Client:
 
     def frames(self) -> list[bytes]:
         """Everything that was answered, cut into frames."""
-        data = b"".join(self.transport.writes)
-        frames = []
-        while data:
-            (length,) = struct.unpack_from(">i", data)
-            frames.append(data[4 : 4 + length])
-            data = data[4 + length :]
-        return frames
+        writes = self.transport.writes
+        data = b"".join([self._left_over, *writes[self._cut_writes :]])
+        self._cut_writes = len(writes)
+        begin = 0
+        while len(data) - begin >= 4:
+            (length,) = struct.unpack_from(">i", data, begin)
+            end = begin + 4 + length
+            if end > len(data):
+                break
+            self._frames.append(data[begin + 4 : end])
+            begin = end
+        self._left_over = data[begin:]
+        return [*self._frames]
 
     def correlation_ids(self) -> list[int]:
         return [struct.unpack_from(">i", frame)[0] for frame in self.frames()]
