@@ -209,6 +209,12 @@ class Client:
         self._left_over = data[begin:]
         return [*self._frames]
 
+    def forget(self) -> None:
+        """As if nothing had been answered so far."""
+        self.transport.writes.clear()
+        self._frames.clear()
+        self._cut_writes, self._left_over = 0, b""
+
     def correlation_ids(self) -> list[int]:
         return [struct.unpack_from(">i", frame)[0] for frame in self.frames()]
 

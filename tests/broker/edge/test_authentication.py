@@ -275,7 +275,7 @@ async def test_after_the_first_version_of_the_handshake_messages_come_without_he
         await settle()
         assert b"".join(client.transport.writes).endswith(bytes(4))
         assert client.frames()[1] == b""
-        client.transport.writes.clear()
+        client.forget()
         client.feed(client.frame(*METADATA))
         await settle()
         assert client.correlation_ids() == [2]

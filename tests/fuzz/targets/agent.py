@@ -156,7 +156,7 @@ async def _send(one: agents.Agent, frames: Sequence[bytes]) -> Hashable:
         said.add(await exchanged(client, frame))
         if client.closed or not client.transport.writes:
             clients.append(one.connect())
-        client.transport.writes.clear()
+        client.forget()
     for client in clients:
         if not client.closed:
             client.hang_up()

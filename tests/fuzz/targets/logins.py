@@ -126,7 +126,7 @@ class Logins(Agent):
                 raise WrongError(f"{principal} was let in without a password")
             if client.closed or not client.transport.writes:
                 clients.append(one.connect(LISTENER))
-            client.transport.writes.clear()
+            client.forget()
         for client in clients:
             if not client.closed:
                 client.hang_up()
@@ -155,7 +155,7 @@ async def _let_in(one: agents.Agent, user: str) -> Client:
     )
     if answer.error_code:
         raise WrongError(f"{user} is not let in: {answer}")
-    client.transport.writes.clear()
+    client.forget()
     return client
 
 
