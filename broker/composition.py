@@ -166,7 +166,8 @@ def _telemetry(
     forwarder = None
     if settings.telemetry_otlp_endpoint is not None:
         headers = dict(settings.telemetry_otlp_headers)
-        forwarder = Forwarder(settings.telemetry_otlp_endpoint, headers)
+        trusted = settings.telemetry_otlp_ca
+        forwarder = Forwarder(settings.telemetry_otlp_endpoint, headers, trusted=trusted)
     return ClientTelemetry(
         log_client.machine.dynamic_configs,
         bytes_max=settings.kafka.telemetry_max_bytes,

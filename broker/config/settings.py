@@ -317,6 +317,8 @@ class Settings:
         " `http://collector:4318`. Without a path: /v1/metrics.")
     telemetry_otlp_headers: tuple[tuple[str, str], ...] = _setting("telemetry.otlp.headers", "",
         HTTP_HEADERS, "For telemetry.otlp.endpoint: `name=value`, several with commas.", secret=True)
+    telemetry_otlp_ca: str | None = _setting("telemetry.otlp.ca", "", FILE,
+        "Certificates (PEM) to trust for telemetry.otlp.endpoint; empty: those of the system.")
     first_users: tuple[FirstUser, ...] = _setting("first.users", "", FIRST_USERS,
         "Users of SCRAM that are made where there never was one:"
         " `SCRAM-SHA-512=[name=alice,password=…]`, several with commas, as"

@@ -7,10 +7,12 @@ What holds:
 * The queue has `QUEUE_BYTES_MAX`; what does not fit, and what the collector does not take at once, is
   dropped and counted. Nobody waits for the collector, and it is asked for one thing at a time.
 * That it is away is said once, and that it is back.
+* Certificates to trust are read when the first payload leaves, and again behind each one that did not arrive.
 """
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
@@ -29,11 +31,16 @@ _TYPE: Final = {"Content-Type": "application/x-protobuf"}
 class Forwarder:
     """To one endpoint; `run` sends."""
 
-    def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, endpoint: str, headers: Mapping[str, str], *, trusted: str | None = None
+    ) -> None:
+        """`trusted`: a file of certificates (PEM); None: those that the system trusts."""
         scheme, _, rest = endpoint.partition("://")
         host, _, path = rest.partition("/")
         self._url = f"{scheme}://{host}{f'/{path}' if path else PATH}"
         self._headers = {**headers, **_TYPE}
+        self._trusted = trusted
+        self._context: ssl.SSLContext | None = None
         self._queue: deque[bytes] = deque()
         self._queued = asyncio.Event()
         self._is_away = False
@@ -65,7 +72,13 @@ class Forwarder:
     async def _send(self, session: aiohttp.ClientSession, payload: bytes) -> None:
         trouble = None
         try:
-            async with session.post(self._url, data=payload, allow_redirects=False) as answer:
+            if self._context is None:
+                self._context = await asyncio.to_thread(
+                    ssl.create_default_context, cafile=self._trusted
+                )
+            async with session.post(
+                self._url, data=payload, allow_redirects=False, ssl=self._context
+            ) as answer:
                 if not answer.ok or answer.status >= 300:
                     trouble = f"it answers {answer.status}"
         except (OSError, aiohttp.ClientError) as error:  # OSError: TimeoutError, too.
@@ -75,6 +88,8 @@ class Forwarder:
             logger.warning("metrics of clients are dropped, %s takes none: %s", self._url, trouble)
         elif trouble is None and self._is_away:
             logger.info("%s takes metrics of clients again", self._url)
+        if trouble is not None:
+            self._context = None
         self._is_away = trouble is not None
 
     def _count(self, outcome: str) -> None:

@@ -2,15 +2,19 @@
 
 `cpu`: an agent's CPU for produce and fetch, two agents side by side that take slices in turn: without any
 quota beside a checkout of before (`--before FOLDER`), and with quotas for every user beside one without.
-`rate`: what clients of librdkafka get in a minute, by quota.
+`rate`: what clients of librdkafka and of Java get in a minute, from its first second on, of one agent, and of three
+that share the quotas out.
 
     python -m tests.bench.bench_quotas [--only cpu rate] [--before FOLDER] [--pairs 20] [--write]
 """
 
 import argparse
 import os
+import re
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
@@ -20,21 +24,22 @@ from protocol import apis
 from tests.bench.pairs import QUIET, pairs_of_slices
 from tests.bench.report import machine, write_section
 from tests.broker.handlers.test_quotas import altering, entry
+from tests.clients.kafka_tools import CONSUMER_PERF_TEST, PRODUCER_PERF_TEST, KafkaTools
 from tests.clients.raw import Connection
-from tests.parts.servers import FrazilDev
+from tests.parts.servers import EtcdServer, FrazilCluster, FrazilDev, MinioServer
 from tests.parts.topics import create_topic
 
 EVERY_USER = (("user", None),)
 PLENTY = 1e12
 """Nobody is over it; everybody is counted."""
-RATES = (1_000_000, 10_000_000)
-MINUTE_S, WARM_S = 60.0, 11.0
-"""The ten seconds' worth that may come at once are not measured."""
+RATES, CLUSTER_RATES = (1_000_000, 5_000_000), (2_000_000,)
+MINUTE_S = 60.0
 MESSAGE_BYTES = 1_000
+PARTITIONS = 6
 
 
-def limit(agent: FrazilDev, entity: tuple[tuple[str, str | None], ...], **quotas: float) -> None:
-    with Connection(agent.bootstrap) as connection:
+def limit(bootstrap: str, entity: tuple[tuple[str, str | None], ...], **quotas: float) -> None:
+    with Connection(bootstrap) as connection:
         request = altering(entry(entity, *quotas.items()))
         (row,) = connection.ask(apis.ALTER_CLIENT_QUOTAS, 1, request).entries
     assert row.error_code == 0, row.error_message
@@ -52,7 +57,7 @@ def measure_counted(folder: Path, *, pairs: int, seconds: float) -> list[str]:
     """Rows of the table: every user has quotas at one of two agents."""
     with FrazilDev(folder / "with", *QUIET) as one, FrazilDev(folder / "without", *QUIET) as other:
         limit(
-            one,
+            one.bootstrap,
             EVERY_USER,
             producer_byte_rate=PLENTY,
             consumer_byte_rate=PLENTY,
@@ -61,38 +66,41 @@ def measure_counted(folder: Path, *, pairs: int, seconds: float) -> list[str]:
         return pairs_of_slices((one, other), prepare=lambda: None, pairs=pairs, seconds=seconds)
 
 
-def produced_per_second(agent: FrazilDev, topic: str, *, seconds: float) -> float:
-    acknowledged: list[float] = []
+Client = Callable[[str, str, str, int], float]
+"""Bytes a second of a client: where, its topic, its client id, and how many bytes a minute of its quota are."""
+
+
+def librdkafka_writes(bootstrap: str, topic: str, client_id: str, minute_bytes: int) -> float:
+    count = 0
+
+    def acknowledged(error: object, _message: object) -> None:
+        nonlocal count
+        count += error is None and time.monotonic() < end
+
     producer = Producer(
         {
-            "bootstrap.servers": agent.bootstrap,
-            "client.id": "writer",
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
             "queue.buffering.max.kbytes": 4_000,
         }
     )
-    begun = time.monotonic()
-    while time.monotonic() < begun + seconds:
+    end = time.monotonic() + MINUTE_S
+    while time.monotonic() < end:
         try:
-            producer.produce(
-                topic,
-                bytes(MESSAGE_BYTES),
-                on_delivery=lambda error, _: acknowledged.append(time.monotonic()),
-            )
+            producer.produce(topic, bytes(MESSAGE_BYTES), on_delivery=acknowledged)
         except BufferError:
             producer.poll(0.01)
-    warm, end = begun + WARM_S, begun + seconds
-    count = sum(warm < each <= end for each in acknowledged)
     producer.purge()
     producer.flush(10)
-    return count * MESSAGE_BYTES / (end - warm)
+    return count * MESSAGE_BYTES / MINUTE_S
 
 
-def consumed_per_second(agent: FrazilDev, topic: str, *, seconds: float) -> float:
+def librdkafka_reads(bootstrap: str, topic: str, client_id: str, minute_bytes: int) -> float:
     consumer = Consumer(
         {
-            "bootstrap.servers": agent.bootstrap,
-            "client.id": "reader",
-            "group.id": f"reader-{topic}",
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "group.id": client_id,
             "auto.offset.reset": "earliest",
             "fetch.message.max.bytes": 100_000,
         }
@@ -100,16 +108,52 @@ def consumed_per_second(agent: FrazilDev, topic: str, *, seconds: float) -> floa
     consumer.subscribe([topic])
     while consumer.poll(1.0) is None:
         pass
-    begun = time.monotonic()
-    count = 0
-    while time.monotonic() < begun + seconds:
+    count, end = 1, time.monotonic() + MINUTE_S
+    while time.monotonic() < end:
         count += len(consumer.consume(1_000, timeout=0.1))
     consumer.close()
-    return count * MESSAGE_BYTES / seconds
+    return count * MESSAGE_BYTES / MINUTE_S
 
 
-def _fill(agent: FrazilDev, topic: str, byte_count: float) -> None:
-    producer = Producer({"bootstrap.servers": agent.bootstrap})
+def java_writes(bootstrap: str, topic: str, client_id: str, minute_bytes: int) -> float:
+    tools = KafkaTools()
+    count = minute_bytes // MESSAGE_BYTES
+    printed = tools.run(
+        PRODUCER_PERF_TEST,
+        bootstrap,
+        *("--topic", topic, "--num-records", str(count), "--record-size", str(MESSAGE_BYTES)),
+        *("--throughput", "-1", "--command-property", f"client.id={client_id}"),
+    )
+    tools.stop()
+    (rate,) = re.findall(rf"^{count} records sent, ([0-9.]+) records/sec", printed, re.MULTILINE)
+    return float(rate) * MESSAGE_BYTES
+
+
+def java_reads(bootstrap: str, topic: str, client_id: str, minute_bytes: int) -> float:
+    tools = KafkaTools()
+    printed = tools.run(
+        CONSUMER_PERF_TEST,
+        bootstrap,
+        *("--topic", topic, "--num-records", str(minute_bytes // MESSAGE_BYTES)),
+        *("--group", client_id, "--timeout", "60000"),
+        *("--command-property", f"client.id={client_id}"),
+    )
+    tools.stop()
+    names, values = (line.split(", ") for line in printed.strip().splitlines()[-2:])
+    told = dict(zip(names, values, strict=True))
+    return float(told["fetch.MB.sec"]) * (1 << 20)
+
+
+CLIENTS: dict[str, Client] = {
+    "librdkafka writes": librdkafka_writes,
+    "Java writes": java_writes,
+    "librdkafka reads": librdkafka_reads,
+    "Java reads": java_reads,
+}
+
+
+def _fill(bootstrap: str, topic: str, byte_count: float) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
     for _ in range(int(byte_count / MESSAGE_BYTES)):
         while True:
             try:
@@ -120,21 +164,48 @@ def _fill(agent: FrazilDev, topic: str, byte_count: float) -> None:
     producer.flush(60)
 
 
-def measure_rates(folder: Path, *, seconds: float) -> list[str]:
+def measure_rate(bootstrap: str, rate: int) -> str:
+    """A row of the table: all clients at once, each with a quota of its own."""
+    topic, minute_bytes = f"rate-{rate}", int(rate * MINUTE_S)
+    create_topic(AdminClient({"bootstrap.servers": bootstrap}), topic, PARTITIONS)
+    _fill(bootstrap, topic, 1.3 * minute_bytes)
+
+    def run(name: str) -> str:
+        client_id = f"{name.replace(' ', '-')}-{rate}"
+        limit(
+            bootstrap,
+            (("client-id", client_id),),
+            producer_byte_rate=rate,
+            consumer_byte_rate=rate,
+        )
+        return f"{CLIENTS[name](bootstrap, topic, client_id, minute_bytes) / rate:.3f}"
+
+    with ThreadPoolExecutor(len(CLIENTS)) as threads:
+        return f"{rate / 1e6:.0f} MB/s | {' | '.join(threads.map(run, CLIENTS))} |"
+
+
+def measure_rates(folder: Path) -> list[str]:
     """Rows of the table."""
     rows = []
+
+    def told(row: str) -> None:
+        rows.append(row)
+        print(row, flush=True)
+
     with FrazilDev(folder / "rates", *QUIET) as agent:
-        admin = AdminClient({"bootstrap.servers": agent.bootstrap})
         for rate in RATES:
-            topic = f"rate-{rate}"
-            create_topic(admin, topic, 1)
-            _fill(agent, topic, rate * seconds * 1.5)
-            limit(agent, (("client-id", "writer"),), producer_byte_rate=rate)
-            limit(agent, (("client-id", "reader"),), consumer_byte_rate=rate)
-            wrote = produced_per_second(agent, topic, seconds=seconds)
-            read = consumed_per_second(agent, topic, seconds=seconds)
-            rows.append(f"| {rate / 1e6:.0f} MB/s | {wrote / rate:.3f} | {read / rate:.3f} |")
-            print(rows[-1], flush=True)
+            told(f"| one agent | {measure_rate(agent.bootstrap, rate)}")
+    etcd, minio = EtcdServer(folder / "etcd"), MinioServer(folder / "minio")
+    etcd.start()
+    minio.start()
+    try:
+        scope = ("frazil.quota.scope=cluster", "jobs.enabled=false")
+        with FrazilCluster(folder / "shared", etcd, minio, *scope) as cluster:
+            for rate in CLUSTER_RATES:
+                told(f"| three, `cluster` | {measure_rate(cluster.bootstrap, rate)}")
+    finally:
+        minio.stop()
+        etcd.stop()
     return rows
 
 
@@ -148,10 +219,10 @@ HEADS = {
     "counted": "*Every user has quotas* that nobody reaches, beside none. The bar: the upper end at most"
     " 1.03.\n\n" + CPU_HEAD,
     "rate": """\
-*What a client of librdkafka gets in a minute*, by its quota. The bar: within 5 %.
+*What clients get in a minute*, by their quotas, from the first second on. The bar: within 5 %.
 
-| quota | written | read |
-|---|---|---|
+| agents | quota | librdkafka writes | Java writes | librdkafka reads | Java reads |
+|---|---|---|---|---|---|
 """,
 }
 
@@ -162,7 +233,6 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of before, to compare with")
     parser.add_argument("--pairs", type=int, default=20, help="of slices")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one slice, at most")
-    parser.add_argument("--minute", type=float, default=MINUTE_S, help="of one rate")
     parser.add_argument("--write", action="store_true", help="write the section of BENCHMARKS.md")
     options = parser.parse_args()
     load_before = os.getloadavg()[0]
@@ -177,7 +247,7 @@ def main() -> None:
                 )
             tables["counted"] = measure_counted(folder / "counted", pairs=pairs, seconds=seconds)
         if "rate" in options.only:
-            tables["rate"] = measure_rates(folder, seconds=options.minute)
+            tables["rate"] = measure_rates(folder)
     parts = [
         f"`python -m tests.bench.bench_quotas`: `frazil dev`, {pairs} pairs of slices (`tests/bench/pairs.py`).",
         "",

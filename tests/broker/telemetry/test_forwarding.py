@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
+import ssl
 
 import pytest
 from aiohttp import web
 
 from broker.telemetry.forwarding import QUEUE_BYTES_MAX, Forwarder
+from tests.kit.certificates import Authority
 
 pytestmark = pytest.mark.real_loop
 
@@ -24,16 +26,16 @@ class Collector:
         return web.Response(status=self.status, headers={"Location": "/elsewhere"})
 
     @contextlib.asynccontextmanager
-    async def serving(self):
-        """Its address."""
+    async def serving(self, context=None):
+        """Its address. With a `context`: over TLS."""
         app = web.Application()
         app.router.add_post("/{path:.*}", self._take)
         runner = web.AppRunner(app)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
             await site.start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield f"{'https' if context else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
         finally:
             await runner.cleanup()
 
@@ -93,6 +95,27 @@ async def test_a_collector_that_is_away_costs_payloads_and_nothing_else(caplog):
     forwarder.offer(b"lost")
     await settled(forwarder, 1)
     assert forwarder.counts == {"failed": 1}
+
+
+async def test_a_collector_shows_a_certificate_that_is_trusted(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    authority, trusted, shown = Authority(), tmp_path / "ca.pem", tmp_path / "collector.pem"
+    shown.write_text(authority.sign().pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown)
+    collector = Collector()
+    async with collector.serving(context) as address:
+        forwarder = Forwarder(address, {}, trusted=str(trusted))
+        for written in (None, Authority("another").pem, authority.pem):
+            if written is not None:
+                trusted.write_text(written)
+            forwarder.offer(b"payload")
+            await settled(forwarder, 1 + sum(forwarder.counts.values()))
+    assert forwarder.counts == {"failed": 2, "sent": 1}
+    assert len(collector.got) == 1
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert ["No such file" in text for text in told] == [True]
+    assert any("takes metrics of clients again" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.promise("P15")
