@@ -20,6 +20,8 @@ from protocol.messages import (
     DescribeUserScramCredentialsResult,
 )
 
+NO_ERROR: Final = ""
+"""Kafka sends no null here."""
 MISSING: Final = "Attempt to describe a user credential that does not exist: "
 TWICE: Final = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 
@@ -32,7 +34,8 @@ async def handle(
     users = named or dict.fromkeys(sorted(node.log_client.machine.credentials.users()), 1)
     turns = node.slices.of(call)
     return DescribeUserScramCredentialsResponse(
-        results=[_described(node, user, count) async for user, count in turns.over(users.items())]
+        error_message=NO_ERROR,
+        results=[_described(node, user, count) async for user, count in turns.over(users.items())],
     )
 
 
@@ -74,6 +77,7 @@ def _described(node: Node, user: str, count: int) -> DescribeUserScramCredential
         )
     return DescribeUserScramCredentialsResult(
         user=user,
+        error_message=NO_ERROR,
         credential_infos=[
             CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
             for mechanism, credential in sorted(found.items())

@@ -158,7 +158,7 @@ class Usage:
             self._begun_ns = 0
             request = self._client.request
             if self._wait_ms is not None and request is not None:
-                request.record(self._take_percents(), self._quotas.boot_ms())
+                request.owe(self._take_percents())
 
     # What handlers say.
 
@@ -198,8 +198,7 @@ class Usage:
         now_ms = self._quotas.boot_ms()
         sensor = self._client.produce
         wait_ms = 0
-        if sensor is not None:
-            wait_ms = sensor.throttle_ms(now_ms)
+        if sensor is not None and (wait_ms := sensor.throttle_ms(now_ms)):
             sensor.tell(wait_ms, now_ms)
         return self._told(max(wait_ms, self._request_ms(now_ms)))
 
@@ -244,8 +243,8 @@ class Usage:
             now_ns = self._quotas.loop_ns()
             self._spent_ns += now_ns - self._begun_ns
             self._begun_ns = now_ns
-        wait_ms = request.record(self._take_percents(), now_ms)
-        request.tell(wait_ms, now_ms)
+        if wait_ms := request.record(self._take_percents(), now_ms):
+            request.tell(wait_ms, now_ms)
         return wait_ms
 
     def _take_percents(self) -> float:

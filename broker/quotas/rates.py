@@ -84,20 +84,26 @@ class TokenBucket:
         self._tokens: float | None = None
         self._seen_ms = 0
 
+    @property
+    def is_overdrawn(self) -> bool:
+        """As of the last look; who was not then is not now."""
+        return self._tokens is not None and self._tokens < 0
+
     def tokens(self, quota: float, now_ms: int) -> float:
         """How many there are. A new bucket is full."""
-        most = self._most(quota)
-        if self._tokens is None:
-            self._tokens = most
-        else:
-            gained = quota * (now_ms - self._seen_ms) / SECOND_MS
-            self._tokens = min(most, self._tokens + gained)
-        self._seen_ms = now_ms
-        return self._tokens
+        return self.take(0, quota, now_ms)
 
-    def take(self, count: float, quota: float, now_ms: int) -> None:
-        """Take so many, whether there are or not."""
-        self._tokens = self.tokens(quota, now_ms) - count
+    def take(self, count: float, quota: float, now_ms: int) -> float:
+        """Take so many, whether there are or not; how many are left."""
+        left = most = quota * self._burst_ms / SECOND_MS
+        if self._tokens is not None:
+            grown = self._tokens + quota * (now_ms - self._seen_ms) / SECOND_MS
+            if grown < most:
+                left = grown
+        left -= count
+        self._tokens = left
+        self._seen_ms = now_ms
+        return left
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
         """Until what was overdrawn is made up for; 0: it is not overdrawn."""

@@ -27,7 +27,16 @@ DEFAULT_NAME: Final = "<default>"
 class _Sensor:
     """What all of them have."""
 
-    __slots__ = ("holder", "limit", "part", "throttled_ms", "used_ms", "waits_until_ms")
+    __slots__ = (
+        "holder",
+        "limit",
+        "part",
+        "throttled_ms",
+        "used",
+        "used_ms",
+        "waited_ms",
+        "waits_until_ms",
+    )
 
     def __init__(self, holder: Holder, limit: float) -> None:
         self.holder = holder
@@ -35,9 +44,14 @@ class _Sensor:
         """As it was set."""
         self.part = 1.0
         """Of that, what this agent may give out."""
+        self.used = 0.0
+        """All in all."""
         self.used_ms = 0
+        """When it was used last."""
         self.throttled_ms = 0
         """For how long its clients were told to wait, all in all."""
+        self.waited_ms = 0
+        """For how long any of them waited, or will."""
         self.waits_until_ms = 0
         """Until when one of them waits."""
 
@@ -49,13 +63,19 @@ class _Sensor:
         """A client is told to wait for so long."""
         if wait_ms:
             self.throttled_ms += wait_ms
-            self.waits_until_ms = max(self.waits_until_ms, now_ms + wait_ms)
+            until_ms = max(self.waits_until_ms, now_ms + wait_ms)
+            self.waited_ms += until_ms - max(self.waits_until_ms, now_ms)
+            self.waits_until_ms = until_ms
+
+    def waited_by(self, now_ms: int) -> int:
+        """For how many ms any of its clients has waited until now."""
+        return self.waited_ms - max(0, self.waits_until_ms - now_ms)
 
 
 class Sensor(_Sensor):
     """What one holder of one quota uses up; it may have one sample's worth at once."""
 
-    __slots__ = ("_bucket", "_rate", "_throttle_ms_max")
+    __slots__ = ("_bucket", "_owed", "_rate", "_throttle_ms_max")
 
     def __init__(
         self, holder: Holder, limit: float, window: Window, *, throttle_ms_max: int
@@ -64,16 +84,27 @@ class Sensor(_Sensor):
         self._rate = Rate(window)
         self._bucket = TokenBucket(window.sample_ms)
         self._throttle_ms_max = throttle_ms_max
+        self._owed = 0.0
 
     def record(self, value: float, now_ms: int) -> int:
         """So much is used up; for how many ms its client waits."""
         self.used_ms = now_ms
+        value += self._owed
+        self._owed = 0.0
+        self.used += value
         self._rate.record(value, now_ms)
-        self._bucket.take(value, self.quota, now_ms)
+        if self._bucket.take(value, self.limit * self.part, now_ms) >= 0:
+            return 0
         return self.throttle_ms(now_ms)
+
+    def owe(self, value: float) -> None:
+        """So much is used up; it counts with what is recorded next."""
+        self._owed += value
 
     def throttle_ms(self, now_ms: int) -> int:
         """For how many ms a client waits as things are."""
+        if not self._bucket.is_overdrawn:
+            return 0
         return min(self._bucket.throttle_ms(self.quota, now_ms), self._throttle_ms_max)
 
     def observed(self, now_ms: int) -> float:
@@ -96,6 +127,7 @@ class BucketSensor(_Sensor):
 
     def take(self, count: float, now_ms: int) -> None:
         self.used_ms = now_ms
+        self.used += count
         self._bucket.take(count, self.quota, now_ms)
 
     def throttle_ms(self, now_ms: int) -> int:

@@ -8,11 +8,12 @@ agent's own. Between two looks the parts may add up to a little more or less tha
 
 import asyncio
 import logging
+from collections import deque
 from typing import Final
 
 from broker.node import Node
 from broker.quotas.entities import Holder
-from broker.quotas.parts import shares
+from broker.quotas.parts import Look, demand, shares
 from broker.quotas.sensors import AnySensor, Key
 from coordinator.commands.config_commands import (
     CONFIG_LEVEL,
@@ -28,8 +29,8 @@ from protocol.types import Incarnation
 logger = logging.getLogger(__name__)
 
 REPORT_S: Final = 2.0
-WAITED_MS: Final = 2_000
-"""For so long after it has waited a client may still want all."""
+LOOKS: Final = 3
+"""What is wanted is told by so many of them: clients that write much at once use nothing in between."""
 NAMES_MAX: Final = 100_000
 """Characters of one report; they take four bytes at most."""
 
@@ -50,6 +51,10 @@ class UsageReports:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._has_rows = False
+        self._looks: dict[Key, deque[Look]] = {}
+        """The newest ones of what was used lately, the oldest first."""
+        self._looked = Look(node.quotas.boot_ms(), 0.0, 0)
+        """Whatever is new since then had used nothing yet."""
 
     async def look(self) -> None:
         """Report what is used, and take this agent's parts."""
@@ -83,16 +88,20 @@ class UsageReports:
 
     def _rows(self, busy: dict[Key, AnySensor]) -> tuple[UsageRow, ...]:
         now_ms = self._node.quotas.boot_ms()
+        known, self._looks = self._looks, {}
         rows = []
         characters = 0
         for (quota, holder), sensor in busy.items():
             characters += len(holder.user) + len(holder.client_id)
             if characters > NAMES_MAX:
                 break
-            # Whoever waited until lately may want as much again.
-            waits = sensor.waits_until_ms > now_ms - WAITED_MS
-            demand = sensor.limit if waits else sensor.observed(now_ms)
-            rows.append(UsageRow(quota, holder.user, holder.client_id, demand))
+            looks = known.get((quota, holder)) or deque([self._looked], LOOKS)
+            now = Look(now_ms, sensor.used, sensor.waited_by(now_ms))
+            wanted = demand(looks[0], now, sensor.limit)
+            looks.append(now)
+            self._looks[quota, holder] = looks
+            rows.append(UsageRow(quota, holder.user, holder.client_id, wanted))
+        self._looked = Look(now_ms, 0.0, 0)
         return tuple(sorted(rows))
 
     def _take(self, busy: dict[Key, AnySensor], incarnation: Incarnation) -> None:

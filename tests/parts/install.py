@@ -17,6 +17,7 @@ MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 HELM_VERSION = "v3.22.0"
 KAFKA_VERSION = "4.3.1"
 FRANZ_GO_VERSION = "v1.22.2"
+KADM_VERSION = "v1.18.0"
 SARAMA_VERSION = "v1.61.1"
 KAFKA_GO_VERSION = "v0.4.51"
 KAFKAJS_VERSION = "2.2.4"
@@ -186,6 +187,16 @@ def franz_go_program(source: Path) -> Path:
     return _go_program(source, "franz-go", f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}")
 
 
+def kadm_program(source: Path) -> Path:
+    """The same, with franz-go's admin client, too."""
+    return _go_program(
+        source,
+        "kadm",
+        f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}",
+        f"github.com/twmb/franz-go/pkg/kadm@{KADM_VERSION}",
+    )
+
+
 def sarama_program(source: Path) -> Path:
     """The same, with sarama."""
     return _go_program(source, "sarama", f"github.com/IBM/sarama@{SARAMA_VERSION}")
@@ -201,14 +212,16 @@ def go_clients() -> dict[str, Path]:
     folder = Path(__file__).parents[1] / "clients" / "go"
     return {
         "franz": franz_go_program(folder / "franz.go"),
+        "franz_admin": kadm_program(folder / "franz_admin.go"),
         "sarama": sarama_program(folder / "sarama.go"),
+        "sarama_admin": sarama_program(folder / "sarama_admin.go"),
         "sarama_versions": sarama_program(folder / "sarama_versions.go"),
         "kafkago": kafka_go_program(folder / "kafkago.go"),
     }
 
 
-def _go_program(source: Path, library: str, wanted: str) -> Path:
-    """The binary of a program of one file, with a library at this version, and what else it names."""
+def _go_program(source: Path, library: str, *wanted: str) -> Path:
+    """The binary of a program of one file, with modules at these versions, and what else it names."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
 
     def build(result: Path, scratch: Path) -> None:
@@ -217,11 +230,11 @@ def _go_program(source: Path, library: str, wanted: str) -> Path:
         module.mkdir()
         shutil.copy(source, module)
         run([compiler, "mod", "init", source.stem], folder=module, env=env)
-        run([compiler, "get", wanted], folder=module, env=env)
+        run([compiler, "get", *wanted], folder=module, env=env)
         run([compiler, "mod", "tidy"], folder=module, env=env)
         run([compiler, "build", "-trimpath", "-o", str(result)], folder=module, env=env)
 
-    _, _, version = wanted.rpartition("@")
+    version = "-".join(each.rpartition("@")[2] for each in wanted)
     return made_once(f"{library}-{source.stem}-{version}-{digest}", build)
 
 

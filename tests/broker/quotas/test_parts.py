@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.quotas.parts import IDLE_PART, shares
+from broker.quotas.parts import IDLE_PART, Look, demand, shares
 from broker.upkeep.quota_usage import REPORT_S, UsageReports
 from coordinator.commands.config_commands import Quota
 from coordinator.machine.machine import Machine
@@ -41,6 +41,16 @@ def test_who_wants_little_gets_it_and_some_room_and_the_others_share_the_rest(de
     assert shares(demands, LIMIT) == pytest.approx(parts)
 
 
+@pytest.mark.parametrize(
+    ("used", "waited_ms", "wanted"),
+    [(0, 0, 0), (800, 0, 400), (800, 1_000, 800), (1_800, 1_500, LIMIT), (10, 2_000, LIMIT)],
+)
+def test_who_had_to_wait_wants_what_it_would_have_used_all_the_time(used, waited_ms, wanted):
+    before = Look(5_000, 100.0, 300)
+    now = Look(7_000, 100.0 + used, 300 + waited_ms)
+    assert demand(before, now, LIMIT) == wanted
+
+
 async def reported(*agents):
     await asyncio.sleep(REPORT_S)
     for agent, reports in agents:
@@ -68,10 +78,9 @@ async def test_agents_share_a_quota_by_what_their_clients_want(world):
             assert quota_of(agent) == 500
         assert await produced(one.connect(), batch(bytes(15_000))) > 0
         await reported(*agents)
-        assert quota_of(one) > 950
+        assert quota_of(one) > 850
         assert quota_of(one) + quota_of(two) == pytest.approx(LIMIT, rel=0.001)
-        # A little is more than its part, and it may want much.
-        assert await produced(two.connect(), batch(bytes(200))) > 0
+        assert await produced(two.connect(), batch(bytes(5_000))) > 0
         assert await produced(one.connect(), batch(bytes(15_000))) > 0
         await reported(*agents)
         assert [quota_of(one), quota_of(two)] == pytest.approx([500, 500], rel=0.001)
