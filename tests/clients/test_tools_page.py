@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.clients import (
     test_tools_side_by_side_clients,
     test_tools_side_by_side_cluster,
+    test_tools_side_by_side_options,
     test_tools_side_by_side_topics,
 )
 
@@ -12,6 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 STORIES = [
     *test_tools_side_by_side_clients.STORIES.values(),
     *test_tools_side_by_side_cluster.STORIES.values(),
+    *test_tools_side_by_side_options.STORIES.values(),
     *test_tools_side_by_side_topics.STORIES.values(),
 ]
 ASKED = [asked for story in STORIES for asked in story]

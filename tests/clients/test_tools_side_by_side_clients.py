@@ -140,6 +140,7 @@ def test_kafkas_tools_tell_of_an_agent_what_they_tell_of_kafka(
 def verifiable_producer(bootstrap: str) -> list[str]:
     """What it prints, in a process of its own: it ends its work when its process ends."""
     words = ("--topic verified", "--max-messages 3", "--repeating-keys 2", "--throughput 100")
+    words += ("--acks 1", "--message-create-time 1000", "--value-prefix 7")
     done = subprocess.run(
         [
             *(*install.jvm("256m"), "-cp", f"{install.kafka_jars()}/*", VERIFIABLE_PRODUCER),
