@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,7 +19,9 @@ from tests.clients.conftest import QUICK_PUTS, SETTINGS
 from tests.clients.groups import Member, Stream, fresh, share_leave_and_go_on
 from tests.clients.members import ConfluentMember, MemberHost
 from tests.faults.load import Load, assert_nothing_lost
+from tests.parts.secured import SecuredCluster
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, get_json, get_text
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -157,6 +160,33 @@ def test_a_worker_that_is_killed_comes_back_and_nothing_is_lost(
         # As Ctrl-C does: all processes hear it, and the workers once more from their supervisor.
         os.killpg(agent.child.pid, signal.SIGINT)
         assert agent.child.wait(seconds=30) == 0
+
+
+def test_over_tls_each_is_reached_at_its_own_port_with_the_same_certificate(
+    tmp_path: Path, etcd: EtcdServer, minio: MinioServer
+) -> None:
+    cluster = SecuredCluster(tmp_path / "tls", etcd, minio, *TWO, agents=1)
+    agent = cluster.agents[0]
+    with cluster:
+        until(lambda: all_serve(agent), agent)
+        admin = AdminClient(cluster.client())
+        create_topic(admin, "both", 8)
+        found = admin.list_topics("both", timeout=30)
+        ports = {node.port for node in found.brokers.values()}
+        assert ports == {agent.port + STEP, agent.port + 2 * STEP}
+        leaders = {each.leader for each in found.topics["both"].partitions.values()}
+        assert leaders == set(found.brokers)
+        failed: list[object] = []
+        producer = Producer(cluster.client())
+        for partition in range(8):
+            producer.produce(
+                "both",
+                b"secret",
+                partition=partition,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+        assert producer.flush(30) == 0
+        assert failed == []
 
 
 def test_one_agent_becomes_two_workers_and_keeps_its_node_id(
