@@ -14,11 +14,11 @@ simulator builds the same agents. Left out: processes, signals, real clocks (`br
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from broker.admin import metrics
-from broker.admin.listener import AdminView
+from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import connection_bytes, machine_bytes, memory_bound
 from broker.composition import Parts, compose, load_layouts
@@ -111,24 +111,29 @@ class Agent:
         host_name: str = "localhost",
         software_version: str = "0",
         descriptors: int | None = None,
+        own_ports: Mapping[str, int] | None = None,
     ) -> None:
         """`host_name`: what clients are told of a listener on all addresses. `descriptors`: how many
-        the process may have (None: any number)."""
+        the process may have (None: any number). `own_ports`: by listener, where this agent is reached
+        when others listen at the ports of the settings, too (None: nobody else does)."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
         self._software_version = software_version
         self._descriptors = descriptors
+        self._own_ports = own_ports
         self._cluster = ClusterIdentity(settings.cluster_id, ERA)
         self._doors: dict[tuple[str, int], asyncio.Server] = {}
         """Kafka listeners, by host and port."""
         self._bound: dict[str, tuple[str, int]] = {}
+        self._told_ports: dict[str, int] = {}
+        """Of the Kafka listeners, for clients."""
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._tls: dict[str, TlsListener] = {}
         self._sasl = rules_by_listener(listeners_of(settings))
-        self._http = _doors(settings, parts, host_name)
+        self._http = _doors(settings, parts, host_name, shared=own_ports is not None)
         self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
         self._view = AdminView(
             settings=settings,
@@ -206,6 +211,11 @@ class Agent:
         self._on_node.append(callback)
 
     @property
+    def admin(self) -> AdminView:
+        """What the admin listener reads."""
+        return self._view
+
+    @property
     def node(self) -> Node:
         """What the handlers see; there once `on_node` was called or `opened` is over."""
         assert self._shells is not None
@@ -243,21 +253,37 @@ class Agent:
         for address in self._settings.listen:
             assert address.port is not None
             host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
-            # "localhost" may be either address to a client, and must be the same port in both.
-            hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
-            self._bound[address.name] = await self._open(address.name, hosts[0], address.port)
-            for other in hosts[1:]:
-                try:
-                    await self._open(address.name, other, self._bound[address.name][1])
-                except AgentError as error:
-                    logger.debug("only one of localhost's addresses is listened on: %s", error)
+            shared = self._own_ports is not None
+            bound = await self._open_at(address.name, host, address.port, shared=shared)
+            self._bound[address.name] = bound
+            if self._own_ports is not None:
+                bound = await self._open_at(address.name, host, self._own_ports[address.name])
+            self._told_ports[address.name] = bound[1]
 
-    async def _open(self, name: str, host: str, port: int) -> tuple[str, int]:
+    async def _open_at(
+        self, name: str, host: str, port: int, *, shared: bool = False
+    ) -> tuple[str, int]:
+        # "localhost" may be either address to a client, and must be the same port in both.
+        hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
+        bound = await self._open(name, hosts[0], port, shared=shared)
+        for other in hosts[1:]:
+            try:
+                await self._open(name, other, bound[1], shared=shared)
+            except AgentError as error:
+                logger.debug("only one of localhost's addresses is listened on: %s", error)
+        return bound
+
+    async def _open(self, name: str, host: str, port: int, *, shared: bool) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
         backlog = self._settings.kafka.socket_listen_backlog_size
         try:
             door = await loop.create_server(
-                lambda: self._connection(name), host, port, backlog=backlog, start_serving=False
+                lambda: self._connection(name),
+                host,
+                port,
+                backlog=backlog,
+                reuse_port=shared or None,
+                start_serving=False,
             )
         except OSError as error:
             raise AgentError(cannot_listen(host, port, error, setting="listen")) from error
@@ -398,8 +424,7 @@ class Agent:
         return any(url.startswith("memory:") for url in urls)
 
     def _agent_identity(self) -> AgentIdentity:
-        ports = {name: port for name, (_, port) in self._bound.items()}
-        listeners = advertised(self._settings, ports=ports, host_name=self._host_name)
+        listeners = advertised(self._settings, ports=self._told_ports, host_name=self._host_name)
         return AgentIdentity(
             node_name=name_of(self._settings, listeners=listeners, host_name=self._host_name),
             node_id_wanted=self._settings.node_id,
@@ -540,10 +565,10 @@ class Agent:
         logger.info("left")
 
 
-def _doors(settings: Settings, parts: Parts, host_name: str) -> HttpListeners:
+def _doors(settings: Settings, parts: Parts, host_name: str, *, shared: bool) -> HttpListeners:
     """The HTTP listeners. Raises AgentError."""
     try:
-        return HttpListeners(settings, parts, host_name=host_name)
+        return HttpListeners(settings, parts, host_name=host_name, shared=shared)
     except HttpListenerError as error:
         raise AgentError(str(error)) from error
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from broker.admin.access import SHUT, TOKEN_PRINCIPAL, access_of
-from broker.admin.listener import AdminView
+from broker.admin.admin_view import AdminView
 from broker.admin.listener import make_app as make_admin_app
 from broker.composition import Parts, audit_logger
 from broker.config.addresses import WILDCARD_HOSTS, Address
@@ -51,11 +51,15 @@ class HttpListenerError(Exception):
 class HttpListeners:
     """Those of one agent. `aclose` is called once, whatever was opened."""
 
-    def __init__(self, settings: Settings, parts: Parts, *, host_name: str) -> None:
-        """Reads tokens. Raises HttpListenerError. `host_name`: this machine's."""
+    def __init__(
+        self, settings: Settings, parts: Parts, *, host_name: str, shared: bool = False
+    ) -> None:
+        """Reads tokens. Raises HttpListenerError. `host_name`: this machine's. `shared`: other
+        agents of this machine listen at the same ports."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
+        self._shared = shared
         self.access = access_of(settings)
         trail = AuditTrail(write=audit_logger.info, now_ms=parts.now_ms, boot_ms=parts.boot_ms)
         self.audit = trail.tell
@@ -148,7 +152,7 @@ class HttpListeners:
         self.listeners.append(listener)
         secure = self._secure(name) if address.secure else None
         try:
-            return host, await listener.open(host, address.port, secure)
+            return host, await listener.open(host, address.port, secure, shared=self._shared)
         except OSError as error:
             said = cannot_listen(host, address.port, error, setting=HTTP_LISTENERS[name])
             raise HttpListenerError(said) from error

@@ -171,6 +171,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "api_reference": {"api", "handlers"},
         "process": {"agent", "calls", "composition", "environment"},
+        "workers": {"admin", "agent", "environment", "process"},
         "cli": {
             "agent",
             "client",
@@ -184,6 +185,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "store",
             "transactions",
             "trial",
+            "workers",
         },
         "__main__": {"cli"},
     },
@@ -250,6 +252,7 @@ SHELLS = {
     },
     "broker": {
         "__main__",
+        "admin.admin_view",
         "admin.listener",
         "admin.load_watch",
         "admin.memory_bound",
@@ -364,6 +367,11 @@ SHELLS = {
         "upkeep.transaction_expiration",
         "transactions.producer_ids",
         "transactions.coordinator",
+        "workers.__main__",
+        "workers.life",
+        "workers.link",
+        "workers.orphans",
+        "workers.supervisor",
     },
     "iceberg_export": {
         "__main__",

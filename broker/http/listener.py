@@ -103,8 +103,11 @@ class HttpListener:
         self._server: asyncio.Server | None = None
         self.connections: HttpConnections
 
-    async def open(self, host: str, port: int, secure: Secure | None = None) -> int:
-        """Listen; returns the port. Raises OSError. `secure`: None without TLS."""
+    async def open(
+        self, host: str, port: int, secure: Secure | None = None, *, shared: bool = False
+    ) -> int:
+        """Listen; returns the port. Raises OSError. `secure`: None without TLS. `shared`: other
+        processes listen there, too."""
         await self._runner.setup()
         protocols = self._runner.server
         assert protocols is not None
@@ -115,7 +118,9 @@ class HttpListener:
             room = max(1, min(room, descriptors // DESCRIPTORS_PART))
         self.connections = HttpConnections(replace(self._limits, connections_max=room), protocols)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._factory(secure), host, port)
+        self._server = await loop.create_server(
+            self._factory(secure), host, port, reuse_port=shared or None
+        )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
