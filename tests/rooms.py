@@ -30,7 +30,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "accumulator": {"formats"},
         "cleaner": {"formats"},
         "fetch_plan": {"formats"},
-        "reader": {"cache", "fetch_plan", "formats", "stores"},
+        "span_parts": {"fetch_plan", "formats"},
+        "reader": {"cache", "fetch_plan", "formats", "span_parts", "stores"},
         "writer": {"accumulator", "formats", "stores"},
     },
     "coordinator": {
