@@ -229,6 +229,7 @@ SHELLS = {
         "stores.retry",
         "stores.s3",
         "stores.s3_credentials",
+        "stores.threads",
         "writer",
     },
     "coordinator": {
