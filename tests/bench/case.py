@@ -38,7 +38,7 @@ class Effort(NamedTuple):
     turn_bytes: int
 
 
-FULL = Effort(seconds=4.0, turns=5, warm_s=60.0, fill_bytes=192_000_000, turn_bytes=200_000_000)
+FULL = Effort(seconds=4.0, turns=4, warm_s=60.0, fill_bytes=192_000_000, turn_bytes=200_000_000)
 QUICK = Effort(seconds=2.0, turns=2, warm_s=8.0, fill_bytes=64_000_000, turn_bytes=64_000_000)
 
 

@@ -7,17 +7,31 @@ from typing import NamedTuple
 
 from tests.bench import bench_groups, clients, load
 from tests.bench.case import Case, Column, Effort, Figures
-from tests.bench.sides import ALL, BROKERS, FLOOR, S3, AgentSide, Cost, Side, costing, memory_mib
+from tests.bench.sides import (
+    ALL,
+    BROKERS,
+    DEV,
+    FLOOR,
+    S3,
+    AgentSide,
+    Cost,
+    Side,
+    costing,
+    memory_mib,
+)
 
 KiB, MiB = 1 << 10, 1 << 20
 RECORD_BYTES = clients.RECORD_BYTES
-JAVA_FIRST_RECORDS = 20_000
+FIRST_RECORDS = 20_000
+RDKAFKA, JAVA, FRANZ = "librdkafka", "Java", "franz-go"
 GROUPS, MEMBERS = 2000, 5
 GROUPS_S = 30.0
 IDLE_S = 10.0
 LINGER_MS = 50.0
 """chunk.linger.ms of an agent on S3, by default."""
 CALM_S = 1.0
+BEFORE_KILL_S, AFTER_KILL_S = 2.0, 6.0
+RESTART_PER_SECOND = 200
 
 
 def partitions_of(count: int) -> str:
@@ -78,35 +92,40 @@ class Produce:
 
 
 @dataclass
-class JavaProduce:
-    """Kafka's own tool at full speed: so many records as go into a turn."""
+class ProgramProduce:
+    """Kafka's own tool in Java, or franz-go, at full speed: as many records as go into a turn."""
 
-    batch: int
+    client: str
     partitions: int
+    batch: int = 16 * KiB
     sides: Sequence[str] = BROKERS
     turns_max: int = 99
     _per_second: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return f"java-produce-{self.batch >> 10}k-{self.partitions}"
+        return f"{self.client.lower()}-produce-{self.batch >> 10}k-{self.partitions}"
 
     @property
     def title(self) -> str:
-        return f"Java, {size_of(self.batch)} batches, {partitions_of(self.partitions)}"
+        return f"{self.client}, {size_of(self.batch)} batches, {partitions_of(self.partitions)}"
 
     def prepare(self, side: Side, effort: Effort) -> None:
         new_topic(side, self.name, self.partitions)
-        seen, _ = clients.java_produce(
-            side, self.name, records=JAVA_FIRST_RECORDS, batch=self.batch
-        )
+        seen, _ = self._run(side, FIRST_RECORDS)
         self._per_second[side.name] = seen["records"] / seen["seconds"]
 
     def turn(self, side: Side, effort: Effort) -> Figures:
         wanted = self._per_second[side.name] * effort.seconds
-        records = int(max(JAVA_FIRST_RECORDS, min(wanted, effort.turn_bytes // RECORD_BYTES)))
-        seen, cost = clients.java_produce(side, self.name, records=records, batch=self.batch)
-        return throughput(seen, cost)
+        records = int(max(FIRST_RECORDS, min(wanted, effort.turn_bytes // RECORD_BYTES)))
+        return throughput(*self._run(side, records))
+
+    def _run(self, side: Side, records: int) -> tuple[clients.Seen, Cost]:
+        if self.client == JAVA:
+            return clients.java_produce(side, self.name, records=records, batch=self.batch)
+        return clients.franz_go(
+            side, "produce", self.name, partitions=self.partitions, records=records
+        )
 
 
 @dataclass
@@ -125,9 +144,9 @@ class CatchUp:
 
     @property
     def name(self) -> str:
-        java = "java-" if self.client == "Java" else ""
+        client = "" if self.client == RDKAFKA else f"{self.client.lower()}-"
         restarted = "-restarted" if self.from_store else ""
-        return f"{java}catch-up-{self.batch >> 10}k-{self.partitions}{restarted}"
+        return f"{client}catch-up-{self.batch >> 10}k-{self.partitions}{restarted}"
 
     @property
     def title(self) -> str:
@@ -155,8 +174,11 @@ class CatchUp:
 
     def read(self, side: Side, effort: Effort) -> Figures:
         records = self._records(effort)
-        if self.client == "Java":
+        if self.client == JAVA:
             return throughput(*clients.java_consume(side, self.name, records=records))
+        if self.client == FRANZ:
+            many = {"partitions": self.partitions, "records": records}
+            return throughput(*clients.franz_go(side, "consume", self.name, **many))
         rounds = 1 if self.from_store else self.rounds
         return throughput(
             *clients.rdkafka(
@@ -338,6 +360,38 @@ class Heartbeats:
 
 
 @dataclass
+class Restart:
+    """The agent is killed under a producer, and started again in the same moment."""
+
+    partitions: int = 1
+    sides: Sequence[str] = (DEV, S3)
+    turns_max: int = 99
+
+    name = "restart"
+    title = "SIGKILL, and another process at once"
+
+    def prepare(self, side: Side, effort: Effort) -> None:
+        new_topic(side, self.name, self.partitions)
+
+    def turn(self, side: Side, effort: Effort) -> Figures:
+        assert isinstance(side, AgentSide)
+
+        def kill() -> None:
+            time.sleep(BEFORE_KILL_S)
+            side.kill()
+
+        seen, _ = clients.rdkafka(
+            side,
+            "gap",
+            self.name,
+            meanwhile=kill,
+            rate=RESTART_PER_SECOND,
+            seconds=BEFORE_KILL_S + AFTER_KILL_S,
+        )
+        return {"gap": seen["gap_s"]}
+
+
+@dataclass
 class Idle:
     """No client at all: of a broker that is new, or that has done all the other cases."""
 
@@ -393,8 +447,9 @@ SECTIONS: Sequence[Section] = (
             Produce(16 * KiB, 64),
             Produce(MiB, 1),
             Produce(MiB, 64),
-            JavaProduce(16 * KiB, 1),
-            JavaProduce(16 * KiB, 64),
+            ProgramProduce(JAVA, 1),
+            ProgramProduce(JAVA, 64),
+            ProgramProduce(FRANZ, 64),
         ),
     ),
     Section(
@@ -404,12 +459,13 @@ SECTIONS: Sequence[Section] = (
         " the floor's CPU; 1.3 times Kafka's from memory, twice from the store.",
         (CPU, MB),
         (
-            CatchUp("librdkafka", 16 * KiB, 64, sides=ALL),
-            CatchUp("librdkafka", 16 * KiB, 64, from_store=True, sides=ALL),
-            CatchUp("librdkafka", MiB, 64),
-            CatchUp("librdkafka", MiB, 64, from_store=True),
-            CatchUp("Java", 16 * KiB, 1),
-            CatchUp("Java", 16 * KiB, 64),
+            CatchUp(RDKAFKA, 16 * KiB, 64, sides=ALL),
+            CatchUp(RDKAFKA, 16 * KiB, 64, from_store=True, sides=ALL),
+            CatchUp(RDKAFKA, MiB, 64),
+            CatchUp(RDKAFKA, MiB, 64, from_store=True),
+            CatchUp(JAVA, 16 * KiB, 1),
+            CatchUp(JAVA, 16 * KiB, 64),
+            CatchUp(FRANZ, 16 * KiB, 64),
         ),
     ),
     Section(
@@ -460,6 +516,13 @@ SECTIONS: Sequence[Section] = (
             Column("entries", "entries in the log", 0, has_ratio=False),
         ),
         tuple(Heartbeats(*each) for each in bench_groups.CASES),
+    ),
+    Section(
+        "Restart",
+        f"One producer of {RESTART_PER_SECOND} records a second: the longest time between two"
+        " acknowledgements. The bar: 1.5 s.",
+        (Column("gap", "gap, s", 2),),
+        (Restart(),),
     ),
     Section(
         "Idle afterwards",

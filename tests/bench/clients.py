@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tests.bench.sides import Cost, Side, costing
 from tests.parts import install
@@ -17,7 +19,14 @@ JAVA_LINGER_MS = 5
 Seen = dict[str, float]
 
 
-def rdkafka(side: Side, work: str, topic: str, **more: float) -> tuple[Seen, Cost]:
+def rdkafka(
+    side: Side,
+    work: str,
+    topic: str,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+    **more: float,
+) -> tuple[Seen, Cost]:
     """What `tests.bench.rdkafka` saw, and what its work cost the broker."""
     options = [part for name, value in more.items() for part in (f"--{name}", str(value))]
     argv = [sys.executable, "-m", "tests.bench.rdkafka", work]
@@ -27,6 +36,7 @@ def rdkafka(side: Side, work: str, topic: str, **more: float) -> tuple[Seen, Cos
         assert client.stdout is not None
         assert client.stdout.readline() == "ready\n", f"{work} did not begin"
         with costing(side) as cost:
+            meanwhile()
             line = client.stdout.readline()
         assert client.wait(WAIT_S) == 0
     finally:
@@ -71,6 +81,18 @@ def produced(told: str) -> Seen:
     }
 
 
+def franz_go(
+    side: Side, work: str, topic: str, *, partitions: int, records: int
+) -> tuple[Seen, Cost]:
+    """franz-go at full speed, in batches of 16 KiB: "produce", or "consume" from the beginning."""
+    program = install.franz_go_program(Path(__file__).parent / "franz_load.go")
+    where = [f"127.0.0.1:{side.port}", topic, work, str(partitions), str(records)]
+    told, cost = _run(side, [str(program), *where])
+    count, seconds = told.split()
+    seen = {"records": float(count), "bytes": float(count) * RECORD_BYTES}
+    return {**seen, "seconds": float(seconds)}, cost
+
+
 def java_consume(side: Side, topic: str, *, records: int) -> tuple[Seen, Cost]:
     """kafka-consumer-perf-test from the beginning; its time without that of joining the group."""
     told, cost = _java(
@@ -92,7 +114,13 @@ def consumed(told: str) -> Seen:
 
 
 def _java(side: Side, program: str, *arguments: str) -> tuple[str, Cost]:
-    argv = [*install.jvm("512m"), "-cp", f"{install.kafka_jars()}/*", program, *arguments]
+    return _run(
+        side, [*install.jvm("512m"), "-cp", f"{install.kafka_jars()}/*", program, *arguments]
+    )
+
+
+def _run(side: Side, argv: Sequence[str]) -> tuple[str, Cost]:
+    """What a program prints, and what it cost the broker."""
     with costing(side) as cost:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert done.returncode == 0, done.stdout + done.stderr

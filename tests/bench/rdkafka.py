@@ -5,6 +5,7 @@ the client saw. Records are of 1 KiB that do not compress.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -155,6 +156,29 @@ def paced(options: argparse.Namespace) -> Seen:
     }
 
 
+def gap(options: argparse.Namespace) -> Seen:
+    """Single records at a rate, and the longest time between two acknowledgements."""
+    told_s: list[float] = []
+
+    def told(error: KafkaError | None, _: Message) -> None:
+        assert error is None, error
+        told_s.append(time.perf_counter())
+
+    made = producer(options, **{"linger.ms": 5, "enable.idempotence": True})
+    made.produce(options.topic, VALUES[0], partition=0, on_delivery=told)
+    made.flush(WAIT_S)
+    begun = started()
+    for _ in ticks(made, options.rate, options.seconds):
+        made.produce(options.topic, VALUES[0], partition=0, on_delivery=told)
+    assert made.flush(WAIT_S) == 0, "records were left over"
+    longest_s = max(after - before for before, after in itertools.pairwise(told_s))
+    return {
+        "records": len(told_s),
+        "seconds": time.perf_counter() - begun,
+        "gap_s": longest_s,
+    }
+
+
 def head(options: argparse.Namespace) -> Seen:
     """A producer at a rate and a consumer that keeps up with it, one of each."""
     reader = consumer(options)
@@ -246,7 +270,7 @@ def transactions(options: argparse.Namespace) -> Seen:
 
 
 WORKS: dict[str, Callable[[argparse.Namespace], Seen]] = {
-    work.__name__: work for work in (produce, consume, paced, head, transactions)
+    work.__name__: work for work in (produce, consume, paced, gap, head, transactions)
 }
 
 

@@ -15,6 +15,7 @@ ORDER = (
     "Acknowledgements",
     "Transactions",
     "Heartbeats",
+    "Restart",
     "Idle",
     "Idle afterwards",
     "Exports",

@@ -162,6 +162,11 @@ class AgentSide:
         self.stop()
         self.start()
 
+    def kill(self) -> None:
+        """SIGKILL, and another process in the same moment."""
+        self._agent.child.kill()
+        self._agent.start()
+
     def counted(self) -> dict[str, float]:
         text = get_text(self.http_port, "/metrics")
         found = {
