@@ -6,6 +6,7 @@ What a command needs is imported when it is called.
 """
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,10 @@ def add_cost(commands: Any) -> None:
 
 
 def _usd(text: str) -> float:
-    amount = float(text)
-    if not 0 <= amount < 1e6:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a price')
-    return amount
+    with contextlib.suppress(ValueError):
+        if 0 <= (amount := float(text)) < 1e6:
+            return amount
+    raise argparse.ArgumentTypeError(f'"{text}" is not a price in USD (example: 0.005)')
 
 
 def _cost(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ all of its cases were run, unless the run was a `--quick` one, whose figures are
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from tests.bench import report, tables
 from tests.bench.case import FULL, QUICK, Case, Effort, Figures, Result
 from tests.bench.cases import SECTIONS, Section, new_topic
 from tests.bench.clients import rdkafka
-from tests.bench.sides import ALL, KAFKA, Side, Sides
+from tests.bench.sides import ALL, KAFKA, FloorSide, Side, Sides
 from tests.parts import install
 from tests.parts.slow_store import LEAST_MS, MEAN_MORE_MS
 
@@ -56,6 +57,8 @@ def measure(case: Case, sides: Sides, effort: Effort, only: Sequence[str]) -> Re
             side, is_new = sides.get(name)
             if is_new:
                 warm(side, effort)
+            if isinstance(side, FloorSide):
+                side.renew()
             case.prepare(side, effort)
             taking.append(side)
     taken: dict[str, list[Figures]] = {side.name: [] for side in taking}
@@ -103,6 +106,8 @@ def main() -> None:
     effort = QUICK if options.quick else FULL
     if options.turns:
         effort = effort._replace(turns=options.turns)
+    # Brokers are ended with the run, however it ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     load = os.getloadavg()[0]
     done: list[tuple[Section, list[Result]]] = []
     put_ms = (options.least_ms, options.more_ms)
@@ -113,7 +118,9 @@ def main() -> None:
         for section, cases in work:
             results = []
             for case in cases:
+                begun = time.monotonic()
                 results.append(measure(case, sides, effort, options.sides))
+                print(f"{case.name}: {time.monotonic() - begun:.0f} s")
                 print(tables.table(section, results[-1:]), flush=True)
             done.append((section, results))
     if options.quick:

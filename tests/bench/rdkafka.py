@@ -106,7 +106,8 @@ def consume(options: argparse.Namespace) -> Seen:
         reader.assign([TopicPartition(options.topic, n, 0) for n in range(options.partitions)])
         begun, count = time.perf_counter(), 0
         while count < options.records:
-            got = reader.consume(10_000, 1.0)
+            # Not more than there is: it would wait for what never comes.
+            got = reader.consume(min(10_000, options.records - count), 1.0)
             for message in got:
                 assert message.error() is None, message.error()
             count += len(got)

@@ -109,6 +109,11 @@ class FloorSide:
     def restart(self) -> None:
         """It has nothing to read from but its memory."""
 
+    def renew(self) -> None:
+        """Forget the case before: all topics are the same one."""
+        self.stop()
+        self.start()
+
     def counted(self) -> dict[str, float]:
         return {}
 

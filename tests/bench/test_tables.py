@@ -1,12 +1,14 @@
 """What benchmarks make of figures: medians, spreads, ratios turn by turn, tables and plots."""
 
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.bench import tables
-from tests.bench.__main__ import chosen
+from tests.bench.__main__ import chosen, write
 from tests.bench.case import Result
 from tests.bench.cases import SECTIONS, Head, Produce
 from tests.bench.report import ORDER
@@ -58,6 +60,16 @@ def test_each_case_has_a_name_of_its_own_and_each_section_its_place_in_the_repor
     names = [case.name for section in SECTIONS for case in section.cases]
     assert len(names) == len(set(names))
     assert [section.title for section in SECTIONS if section.title not in ORDER] == []
+
+
+def test_a_section_is_written_whole_with_its_plot_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    out = tmp_path / "BENCHMARKS.md"
+    write(PRODUCE, [result()], out)
+    text = out.read_text()
+    (image,) = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert ET.parse(tmp_path / image).getroot().tag.endswith("svg")
+    assert tables.table(PRODUCE, [result()]) in text
 
 
 def test_only_the_named_cases_are_run() -> None:
