@@ -2,22 +2,26 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
-from broker.admin.log_writes import CAUSES, cause_of
+from broker.admin.log_writes import CAUSES, LogWrites, cause_of
 from broker.cli import cost_tool
 from broker.cli.admin_client import AgentPlace
 from broker.reports.cost_report import metrics_of
 from broker.reports.prices import Prices
 from coordinator.commands.config_commands import ChangeConfigs
-from coordinator.commands.entries import CommitChunk, CreateTopic, Tick
+from coordinator.commands.entries import CommitChunk, CreateTopic, Entry, Tick
 from coordinator.commands.group_commands import CommitOffsets
 from coordinator.commands.job_commands import ReplaceRows
 from coordinator.commands.transaction_commands import EndTransaction
+from coordinator.log_client import Applied, LogClient
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
+from protocol.types import Incarnation, Position
 from tests.broker.agents import serving
 from tests.kit.sockets import Running
 
@@ -91,3 +95,25 @@ async def test_the_tool_tells_what_topics_hold_and_whom_it_asked() -> None:
         assert found["agents"] == 1
         assert [each["topic"] for each in found["topics"]] == ["t"]
         assert found["settings"]["puts_per_second"] == 1000
+
+
+class LogOfTwo:
+    """A log client of incarnation 7, which hears of others' entries, too."""
+
+    def __init__(self) -> None:
+        self.apply: Callable[[Applied], None] = lambda _applied: None
+
+    def on_applied(self, callback: Callable[[Applied], None]) -> None:
+        self.apply = callback
+
+    def incarnation(self) -> Incarnation:
+        return Incarnation(7)
+
+
+def test_an_entry_counts_once_for_its_first_command_and_for_who_wrote_it() -> None:
+    log_client = LogOfTwo()
+    writes = LogWrites(cast("LogClient", log_client))
+    for number, writer in enumerate((7, 7, 8), 1):
+        entry = Entry(Incarnation(writer), number, 0, (CommitChunk(number, 100, ()), Tick()))
+        log_client.apply(Applied(Position(number), Incarnation(writer), entry, ()))
+    assert writes.counts == {"produce": 2}
