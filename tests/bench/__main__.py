@@ -1,6 +1,7 @@
 """`python -m tests.bench`: Frazil beside Apache Kafka and beside the floor, and BENCHMARKS.md.
 
-`--only CASE …` runs some of the cases (`--list` names them); a section of the report is written when
+`--beside FOLDER` measures `frazil dev` of another checkout in turns with this one, for what a change
+changes. `--only CASE …` runs some of the cases (`--list` names them); a section of the report is written when
 all of its cases were run, unless the run was a `--quick` one, whose figures are worth little.
 """
 
@@ -17,7 +18,7 @@ from tests.bench import report, tables
 from tests.bench.case import FULL, QUICK, Case, Effort, Figures, Result
 from tests.bench.cases import SECTIONS, Section, new_topic
 from tests.bench.clients import rdkafka
-from tests.bench.sides import ALL, KAFKA, FloorSide, Side, Sides
+from tests.bench.sides import ALL, DEV, KAFKA, OTHER, FloorSide, Side, Sides
 from tests.parts import install
 from tests.parts.slow_store import LEAST_MS, MEAN_MORE_MS
 
@@ -31,7 +32,7 @@ Kafka {kafka}, one node (KRaft, its defaults: no fsync per write; heap 1 GB), af
 disk and SQLite, both with fsync. *Agent on etcd + S3*: one `frazil serve` with its defaults, one etcd with fsync, MinIO
 behind a proxy that keeps back the answer to each PUT for {least:.0f} ms and, in the mean, {more:.0f} ms more. CPU and
 memory are the broker's process alone. Medians of {turns} turns, with the least and the most; a ratio is the median of
-the turns' ratios. In the plots a line across a bar's end goes from the least to the most.
+the turns' ratios, with the 95 % interval of that median. In the plots a line across a bar's end goes from the least to the most.
 
 {machine} · load average {load:.1f} before"""
 
@@ -52,7 +53,8 @@ def warm(side: Side, effort: Effort) -> None:
 def measure(case: Case, sides: Sides, effort: Effort, only: Sequence[str]) -> Result:
     """The case on each of its sides, in turns."""
     taking: list[Side] = []
-    for name in case.sides:
+    others = [OTHER] if DEV in case.sides and OTHER in only else []
+    for name in (*case.sides, *others):
         if name in only:
             side, is_new = sides.get(name)
             if is_new:
@@ -95,6 +97,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few and short turns, no report")
     parser.add_argument("--list", action="store_true", help="the names of cases")
     parser.add_argument("--turns", type=int)
+    parser.add_argument(
+        "--beside", type=Path, help="another checkout: `frazil dev` of both, no report"
+    )
     parser.add_argument("--least-ms", type=float, default=LEAST_MS, help="of a PUT")
     parser.add_argument("--more-ms", type=float, default=MEAN_MORE_MS, help="of a PUT, in the mean")
     parser.add_argument("--out", type=Path, default=report.PATH)
@@ -103,6 +108,7 @@ def main() -> None:
     if options.list:
         print("\n".join(case.name for _, cases in work for case in cases))
         return
+    only = [DEV, OTHER] if options.beside else options.sides
     effort = QUICK if options.quick else FULL
     if options.turns:
         effort = effort._replace(turns=options.turns)
@@ -113,17 +119,17 @@ def main() -> None:
     put_ms = (options.least_ms, options.more_ms)
     with (
         tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
-        Sides(Path(folder), put_ms=put_ms) as sides,
+        Sides(Path(folder), put_ms=put_ms, beside=options.beside) as sides,
     ):
         for section, cases in work:
             results = []
             for case in cases:
                 begun = time.monotonic()
-                results.append(measure(case, sides, effort, options.sides))
+                results.append(measure(case, sides, effort, only))
                 print(f"{case.name}: {time.monotonic() - begun:.0f} s")
                 print(tables.table(section, results[-1:]), flush=True)
             done.append((section, results))
-    if options.quick:
+    if options.quick or options.beside:
         return
     about = ABOUT.format(
         kafka=install.KAFKA_VERSION,
@@ -136,7 +142,7 @@ def main() -> None:
     )
     report.write_section("Brokers", about, options.out)
     for section, results in done:
-        if len(results) == len(section.cases) and list(options.sides) == list(ALL):
+        if len(results) == len(section.cases) and list(only) == list(ALL):
             write(section, results, options.out)
 
 

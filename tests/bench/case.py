@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from tests.bench.pairs import interval
 from tests.bench.sides import Side
 
 Figures = Mapping[str, float]
@@ -85,11 +86,11 @@ class Result:
         return spread(values) if values else None
 
     def ratio(self, side: str, other: str, column: str) -> Spread | None:
-        """Of the turns one by one; None where there is none."""
+        """Of the turns one by one, with the interval of their median; None where there is none."""
         pairs = zip(self.turns.get(side, ()), self.turns.get(other, ()), strict=False)
         values = [
             one[column] / two[column]
             for one, two in pairs
             if column in one and two.get(column, 0.0) > 0
         ]
-        return spread(values) if values else None
+        return Spread(statistics.median(values), *interval(values)) if values else None

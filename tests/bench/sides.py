@@ -31,6 +31,7 @@ from tests.parts.slow_store import LEAST_MS, MEAN_MORE_MS, SlowStore
 FLOOR, KAFKA, DEV, S3 = "floor", "Kafka", "frazil dev", "agent on etcd + S3"
 BROKERS: Final = (KAFKA, DEV, S3)
 ALL: Final = (FLOOR, *BROKERS)
+OTHER: Final = "frazil dev of another checkout"
 CALM_S: Final = 1.5
 """After a start, until what goes on then is over."""
 COUNTED: Final = {
@@ -185,11 +186,16 @@ class Sides:
     """All brokers of a run, started when first asked for; stopped at the end."""
 
     def __init__(
-        self, folder: Path, *, put_ms: tuple[float, float] = (LEAST_MS, MEAN_MORE_MS)
+        self,
+        folder: Path,
+        *,
+        put_ms: tuple[float, float] = (LEAST_MS, MEAN_MORE_MS),
+        beside: Path | None = None,
     ) -> None:
-        """`put_ms`: what PUTs wait at least, and in the mean beyond."""
+        """`put_ms`: what PUTs wait at least, and in the mean beyond; `beside`: the other checkout."""
         self._folder = folder
         self._put_ms = put_ms
+        self._beside = beside
         self._running: dict[str, Side] = {}
         self._stack = ExitStack()
 
@@ -208,12 +214,19 @@ class Sides:
             KAFKA: lambda: KafkaSide(self._folder / "kafka"),
             DEV: lambda: AgentSide(DEV, FrazilDev(self._folder / "dev")),
             S3: self._on_s3,
+            OTHER: self._of_other_checkout,
         }
         side = makers[name]()
         self._stack.callback(side.stop)
         side.start()
         self._running[name] = side
         return side, True
+
+    def _of_other_checkout(self) -> AgentSide:
+        assert self._beside is not None
+        agent = FrazilDev(self._folder / "other")
+        agent.child.env["PYTHONPATH"] = str(self._beside.resolve())
+        return AgentSide(OTHER, agent)
 
     def _on_s3(self) -> AgentSide:
         folder = self._folder / "s3"

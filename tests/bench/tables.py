@@ -5,10 +5,10 @@ from html import escape
 
 from tests.bench.case import Column, Result, Spread
 from tests.bench.cases import Section
-from tests.bench.sides import ALL, DEV, FLOOR, KAFKA, S3
+from tests.bench.sides import ALL, DEV, FLOOR, KAFKA, OTHER, S3
 
-RATIOS = ((DEV, FLOOR), (DEV, KAFKA), (S3, KAFKA))
-SHORT = {FLOOR: "floor", KAFKA: "Kafka", DEV: "dev", S3: "S3"}
+RATIOS = ((DEV, FLOOR), (DEV, KAFKA), (S3, KAFKA), (DEV, OTHER))
+SHORT = {FLOOR: "floor", KAFKA: "Kafka", DEV: "dev", S3: "S3", OTHER: "other"}
 LEFT, WIDTH, RIGHT, BAR, GAP, TOP = 330, 420, 130, 11, 12, 30
 CLASSES = {FLOOR: "f", KAFKA: "k", DEV: "d", S3: "s"}
 STYLE = """
@@ -34,7 +34,7 @@ def cell(seen: Spread | None, digits: int) -> str:
 
 
 def sides_of(results: Sequence[Result]) -> list[str]:
-    return [side for side in ALL if any(side in result.turns for result in results)]
+    return [side for side in (*ALL, OTHER) if any(side in result.turns for result in results)]
 
 
 def table(section: Section, results: Sequence[Result]) -> str:
@@ -57,7 +57,9 @@ def _cells(
     figures = [cell(result.of(side, column.name), column.digits) for side in sides]
     for one, two in ratios:
         seen = result.ratio(one, two, column.name) if column.has_ratio else None
-        figures.append(f"**{seen.middle:.2f}**" if seen else "")
+        figures.append(
+            f"**{seen.middle:.2f}** ({seen.least:.2f} to {seen.most:.2f})" if seen else ""
+        )
     return figures
 
 

@@ -46,7 +46,9 @@ def test_a_side_without_a_figure_has_an_empty_cell_and_no_ratio() -> None:
 def test_a_table_has_a_row_for_each_figure_with_spread_and_ratios() -> None:
     rows = tables.table(PRODUCE, [result()]).splitlines()
     assert rows[0] == "| case | figure | floor | Kafka | frazil dev | dev ÷ floor | dev ÷ Kafka |"
-    assert rows[2].endswith("| 6.00 (4.00 to 16.00) | **2.00** | **1.00** |")
+    assert rows[2].endswith(
+        "| 6.00 (4.00 to 16.00) | **2.00** (2.00 to 4.00) | **1.00** (0.50 to 2.00) |"
+    )
     assert [row.split(" | ")[1] for row in rows[2:]] == ["CPU s/GB", "MB/s"]
 
 
