@@ -1,18 +1,22 @@
 """`python -m tests.bench`: Frazil beside Apache Kafka and beside the floor, and BENCHMARKS.md.
 
-`--beside FOLDER` measures `frazil dev` of another checkout in turns with this one, for what a change
-changes. `--only CASE …` runs some of the cases (`--list` names them); a section of the report is written when
-all of its cases were run, unless the run was a `--quick` one, whose figures are worth little.
+`--only CASE …` runs some of the cases (`--list` names them). A section of the report is written as soon
+as all of its cases were run on all sides. `--quick` and `--beside FOLDER` (`frazil dev` of another
+checkout in turns with this one: what a change changes) are for whoever works on something, and
+write nothing unless `--out` says where. A case that fails is told, and the others go on.
 """
 
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.bench import report, tables
 from tests.bench.case import FULL, QUICK, Case, Effort, Figures, Result
@@ -21,6 +25,19 @@ from tests.bench.clients import rdkafka
 from tests.bench.sides import ALL, DEV, KAFKA, OTHER, FloorSide, Side, Sides
 from tests.parts import install
 from tests.parts.slow_store import LEAST_MS, MEAN_MORE_MS
+
+
+class Options(NamedTuple):
+    """What a run was told."""
+
+    effort: Effort
+    sides: Sequence[str]
+    put_ms: tuple[float, float]
+    """What PUTs wait at least, and in the mean beyond."""
+    beside: Path | None
+    out: Path | None
+    """The report; None: nothing is written."""
+
 
 WARM_TOPIC = "warm"
 WARM_S = 4.0
@@ -90,60 +107,82 @@ def chosen(names: Sequence[str]) -> list[tuple[Section, list[Case]]]:
     return [(section, cases) for section, cases in every if cases]
 
 
+def measured(
+    section: Section, cases: Sequence[Case], sides: Sides, options: Options
+) -> list[Result]:
+    """Results of the cases that did not fail, told as they come."""
+    results = []
+    for case in cases:
+        begun = time.monotonic()
+        try:
+            results.append(measure(case, sides, options.effort, options.sides))
+        except (AssertionError, OSError, subprocess.SubprocessError):
+            print(f"{case.name} failed:\n{traceback.format_exc()}", flush=True)
+            continue
+        print(f"{case.name}: {time.monotonic() - begun:.0f} s")
+        print(tables.table(section, results[-1:]), flush=True)
+    return results
+
+
+def preface(options: Options) -> str:
+    """What the sections of all cases have in common."""
+    least_ms, more_ms = options.put_ms
+    return ABOUT.format(
+        kafka=install.KAFKA_VERSION,
+        warm=options.effort.warm_s,
+        least=least_ms,
+        more=more_ms,
+        turns=options.effort.turns,
+        machine=report.machine(),
+        load=os.getloadavg()[0],
+    )
+
+
+def run(work: Sequence[tuple[Section, Sequence[Case]]], options: Options) -> bool:
+    """Measure, and write what is whole. Did all cases end well?"""
+    if options.out is not None:
+        report.write_section("Brokers", preface(options), options.out)
+    well = True
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
+        Sides(Path(folder), put_ms=options.put_ms, beside=options.beside) as sides,
+    ):
+        for section, cases in work:
+            results = measured(section, cases, sides, options)
+            well = well and len(results) == len(cases)
+            is_whole = len(results) == len(section.cases) and set(ALL) <= set(options.sides)
+            if is_whole and options.out is not None:
+                write(section, results, options.out)
+    return well
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE")
     parser.add_argument("--sides", nargs="+", default=list(ALL), choices=ALL, metavar="SIDE")
-    parser.add_argument("--quick", action="store_true", help="few and short turns, no report")
+    parser.add_argument("--quick", action="store_true", help="few and short turns")
     parser.add_argument("--list", action="store_true", help="the names of cases")
     parser.add_argument("--turns", type=int)
-    parser.add_argument(
-        "--beside", type=Path, help="another checkout: `frazil dev` of both, no report"
-    )
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="another checkout")
     parser.add_argument("--least-ms", type=float, default=LEAST_MS, help="of a PUT")
     parser.add_argument("--more-ms", type=float, default=MEAN_MORE_MS, help="of a PUT, in the mean")
-    parser.add_argument("--out", type=Path, default=report.PATH)
-    options = parser.parse_args()
-    work = chosen(options.only)
-    if options.list:
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    work = chosen(given.only)
+    if given.list:
         print("\n".join(case.name for _, cases in work for case in cases))
         return
-    only = [DEV, OTHER] if options.beside else options.sides
-    effort = QUICK if options.quick else FULL
-    if options.turns:
-        effort = effort._replace(turns=options.turns)
+    effort = QUICK if given.quick else FULL
+    options = Options(
+        effort=effort._replace(turns=given.turns or effort.turns),
+        sides=[DEV, OTHER] if given.beside else given.sides,
+        put_ms=(given.least_ms, given.more_ms),
+        beside=given.beside,
+        out=given.out or (None if given.quick or given.beside else report.PATH),
+    )
     # Brokers are ended with the run, however it ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    load = os.getloadavg()[0]
-    done: list[tuple[Section, list[Result]]] = []
-    put_ms = (options.least_ms, options.more_ms)
-    with (
-        tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
-        Sides(Path(folder), put_ms=put_ms, beside=options.beside) as sides,
-    ):
-        for section, cases in work:
-            results = []
-            for case in cases:
-                begun = time.monotonic()
-                results.append(measure(case, sides, effort, only))
-                print(f"{case.name}: {time.monotonic() - begun:.0f} s")
-                print(tables.table(section, results[-1:]), flush=True)
-            done.append((section, results))
-    if options.quick or options.beside:
-        return
-    about = ABOUT.format(
-        kafka=install.KAFKA_VERSION,
-        warm=effort.warm_s,
-        least=options.least_ms,
-        more=options.more_ms,
-        turns=effort.turns,
-        machine=report.machine(),
-        load=load,
-    )
-    report.write_section("Brokers", about, options.out)
-    for section, results in done:
-        if len(results) == len(section.cases) and list(only) == list(ALL):
-            write(section, results, options.out)
+    sys.exit(0 if run(work, options) else 1)
 
 
 if __name__ == "__main__":
