@@ -48,10 +48,8 @@ their own. *Floor*: what CPython cannot go below (`tests/bench/floor.py`), with 
 Kafka {kafka}, one node (KRaft, its defaults: no fsync per write; heap 1 GB), after {warm:.0f} s of load. *frazil dev*:
 disk and SQLite, both with fsync. *Agent on etcd + S3*: one `frazil serve` with its defaults, one etcd with fsync, MinIO
 behind a proxy that keeps back the answer to each PUT for {least:.0f} ms and, in the mean, {more:.0f} ms more. CPU and
-memory are the broker's process alone. Medians of {turns} turns, with the least and the most; a ratio is the median of
-the turns' ratios, with the 95 % interval of that median. In the plots a line across a bar's end goes from the least to the most.
-
-{machine} · load average {load:.1f} before"""
+memory are the broker's process alone. Medians of turns, with the least and the most; a ratio is the median of
+the turns' ratios, with the 95 % interval of that median. In the plots a line across a bar's end goes from the least to the most."""
 
 
 def warm(side: Side, effort: Effort) -> None:
@@ -88,10 +86,13 @@ def measure(case: Case, sides: Sides, effort: Effort, only: Sequence[str]) -> Re
 
 
 def write(section: Section, results: Sequence[Result], out: Path) -> None:
+    """The section, whole; sections may be of different runs, so each says when it was made."""
     name = f"bench-{section.title.lower().replace(' ', '-')}.svg"
     (out.parent / "docs" / name).write_text(tables.plot(section, results))
     image = f"![{section.columns[0].unit}, by case and broker](docs/{name})"
-    body = "\n\n".join([section.about, image, tables.table(section, results)])
+    turns = max(len(each) for result in results for each in result.turns.values())
+    made = f"{report.machine()} · {turns} turns · load average {os.getloadavg()[0]:.1f} at the end"
+    body = "\n\n".join([section.about, image, made, tables.table(section, results)])
     report.write_section(section.title, body, out)
 
 
@@ -132,9 +133,6 @@ def preface(options: Options) -> str:
         warm=options.effort.warm_s,
         least=least_ms,
         more=more_ms,
-        turns=options.effort.turns,
-        machine=report.machine(),
-        load=os.getloadavg()[0],
     )
 
 
