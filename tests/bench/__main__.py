@@ -59,7 +59,13 @@ def warm(side: Side, effort: Effort) -> None:
     begun = time.monotonic()
     while time.monotonic() - begun < seconds:
         seen, _ = rdkafka(
-            side, "produce", WARM_TOPIC, partitions=64, seconds=seconds / 6, records=200_000
+            side,
+            "produce",
+            WARM_TOPIC,
+            partitions=64,
+            batch=16 << 10,
+            seconds=seconds / 6,
+            records=200_000,
         )
         records = int(min(seen["records"], 100_000))
         rdkafka(side, "consume", WARM_TOPIC, partitions=64, records=records)

@@ -17,6 +17,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 RECORD_BYTES = 1024
 VALUES = [os.urandom(RECORD_BYTES) for _ in range(64)]
+BATCH_BYTES = 1_000_000
+"""librdkafka's default: with smaller ones, five requests in flight would bound the rate on S3."""
 TRANSACTION_RECORDS = 10
 TRANSACTION_PARTITIONS = 4
 HEAD_PER_SECOND = 20_000
@@ -281,7 +283,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=16 << 10, help="bytes at most")
+    parser.add_argument("--batch", type=int, default=BATCH_BYTES, help="bytes at most")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=int, default=HEAD_PER_SECOND, help="records a second")
