@@ -82,7 +82,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "produce": {"transactions"},
         "groups": {"calls", "cluster", "groups.group", "groups.migration", "rights"},
         "jobs": {"cluster", "jobs.kinds", "jobs.worker", "environment"},
-        "reports": {"jobs.kinds", "transactions"},
+        "reports": {"jobs.kinds", "produce", "transactions"},
         "store": {"cluster", "jobs.kinds"},
         "node": {
             "calls",

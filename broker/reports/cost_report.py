@@ -6,7 +6,7 @@ bytes that are written; how many bytes those are follows from offsets and the me
 the records that are there.
 
 The model of chunks: a chunk closes when nothing of it is held back any more. Without a budget that
-is when the PUT before it has ended, but after `BUSY_LINGER_S` at most, and not before anything has
+is when half of the time of a PUT has passed, but after `BUSY_LINGER_S` at most, and not before anything has
 come; with one, a 1/`puts.per.second` after the chunk before, or when it is worth its PUT. What was
 counted says how far the model is from the truth, and other settings are corrected by it.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from broker.config.settings import Settings
+from broker.produce.chunk_limits import chunk_limits
 from broker.reports.group_report import Cell, table
 from broker.reports.prices import MONTH_DAYS, SOURCE, Prices
 from coordinator.machine.machine import Machine
@@ -51,7 +52,7 @@ class CostsView:
 def costs_view(machine: Machine, settings: Settings) -> CostsView:
     return CostsView(
         settings={
-            "puts_per_second": settings.puts_per_second,
+            "puts_per_second": chunk_limits(settings).puts_per_second,
             "linger_ms": settings.linger_ms,
             "chunk_bytes": settings.chunk_bytes_max,
         },
@@ -141,7 +142,7 @@ class ChunkLoad(NamedTuple):
 
 def chunk_gap_s(load: ChunkLoad, *, puts_per_second: int, linger_ms: int) -> float:
     """From one chunk to the next, by the model. There must be a load."""
-    unbound = max(linger_ms / 1000, min(load.put_s, BUSY_LINGER_S), 1 / load.requests)
+    unbound = max(linger_ms / 1000, min(load.put_s / 2, BUSY_LINGER_S), 1 / load.requests)
     budget = min(1 / puts_per_second, WORTHWHILE_BYTES / load.bytes_written)
     return min(max(unbound, budget), load.chunk_bytes_max / load.bytes_written)
 

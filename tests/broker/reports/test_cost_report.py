@@ -122,8 +122,8 @@ def test_a_budget_that_binds_says_how_often_chunks_close() -> None:
     assert chunk_gap_s(SMALL, puts_per_second=2, linger_ms=0) == 0.5
 
 
-def test_a_budget_that_does_not_bind_leaves_it_to_the_put_before() -> None:
-    assert chunk_gap_s(SMALL, puts_per_second=1000, linger_ms=0) == 0.03
+def test_a_budget_that_does_not_bind_leaves_it_to_half_of_what_a_put_takes() -> None:
+    assert chunk_gap_s(SMALL, puts_per_second=1000, linger_ms=0) == 0.015
     slow = SMALL._replace(put_s=0.2)
     assert chunk_gap_s(slow, puts_per_second=1000, linger_ms=0) == 0.05
 
