@@ -20,14 +20,15 @@ patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench bench-export readers demo faults sim explore fuzz mutants keep constraints lint static style clean help
+.PHONY: run check test bench profile bench-export readers demo faults sim explore fuzz mutants keep constraints lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
 	@echo "make check  in three minutes what starts no other program: lint, types, unit tests, some seeds"
 	@echo "make test   installs what the tests need and runs them all, and lint"
 	@echo "make demo   produce, consume, export and query, with counts"
-	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md"
+	@echo "make bench  throughput, CPU and latency beside Apache Kafka; writes BENCHMARKS.md; CASE=c: only that"
+	@echo "make profile CASE=c   a flame graph of an agent while it does a case of the benchmarks"
 	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink; writes there, too"
 	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
@@ -91,8 +92,12 @@ demo: $(VENV)/.test
 	@$(BIN)/python -m tests.demo
 
 bench: $(VENV)/.test
-	@$(BIN)/python -m tests.parts java kafka
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.parts java kafka etcd minio
+	@$(BIN)/python -m tests.bench $(if $(CASE),--only $(CASE))
+
+profile: $(VENV)/.test
+	@$(BIN)/python -m tests.parts etcd minio
+	@$(BIN)/python -m tests.bench.profile $(CASE)
 
 bench-export: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java kafka iceberg spark-kafka connect-iceberg

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from broker.admin import metrics
 from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
+from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes, memory_bound
 from broker.composition import Parts, compose, load_layouts
 from broker.config.listeners import exposures
@@ -57,6 +58,7 @@ from coordinator.replica import first_error
 from coordinator.snapshot.store import SnapshotStore
 from protocol.types import ERA, Incarnation
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.stores.counted import StoreUse
 from storage.stores.object_store import StoreError, StoreRefusedError
 from storage.stores.retry import until_done
 from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
@@ -135,9 +137,11 @@ class Agent:
         self._sasl = rules_by_listener(listeners_of(settings))
         self._http = _doors(settings, parts, host_name, shared=own_ports is not None)
         self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
+        self._use = StoreUse(parts.store)
+        """What is no record; the paths of records count themselves."""
         self._view = AdminView(
             settings=settings,
-            store=parts.store,
+            store=self._use.by("admin"),
             log=parts.log,
             access=self._http.access,
             audit=self._http.audit,
@@ -146,7 +150,7 @@ class Agent:
         )
         self._identified = False
         self._waiting_for = "the object store and the metadata log are being checked"
-        self._store = StoreProbe(parts.store)
+        self._store = StoreProbe(self._use.by("probe"))
         self._leaving = False
         self._on_node: list[Callable[[Node], None]] = []
         self._stop = asyncio.Event()
@@ -343,7 +347,8 @@ class Agent:
     def _compose(self, tasks: asyncio.TaskGroup) -> None:
         """Put the shells together; nothing of them runs yet."""
         settings, parts = self._settings, self._parts
-        time = StoreTime(parts.store, now_ms=parts.now_ms, boot_ms=parts.boot_ms, rng=parts.rng)
+        clock, boot_ms = self._use.by("clock"), parts.boot_ms
+        time = StoreTime(clock, now_ms=parts.now_ms, boot_ms=boot_ms, rng=parts.rng)
         writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
         node = compose(
             settings,
@@ -352,13 +357,15 @@ class Agent:
             writer=writer,
             tasks=tasks,
             entry_ms=time.now_ms,
-            snapshots=SnapshotStore(parts.store, self._cluster),
+            snapshots=SnapshotStore(self._use.by("start"), self._cluster),
             before_joining=self._find_no_truncation,
         )
         log_client = node.log_client
         log_client.on_incarnation(self._session_changed)
         jobs = self._job_host(log_client)
-        checkpoints = LogCheckpoints(parts.store, log_client, cluster_id=settings.cluster_id)
+        checkpoints = LogCheckpoints(
+            self._use.by("checkpoint"), log_client, cluster_id=settings.cluster_id
+        )
         limits = limits_of(node, descriptors=self._descriptors)
         load = LoadWatch(
             node,
@@ -378,6 +385,8 @@ class Agent:
                 producing=node.producing,
                 reader=node.reader,
                 writer=writer,
+                store_use=self._use,
+                log_writes=LogWrites(log_client),
                 jobs=jobs,
                 load=load,
                 memory_bound=lambda: (
@@ -497,14 +506,15 @@ class Agent:
     async def _identify(self) -> None:
         """Store and log are this cluster's. Raises StoreError, LogError and WrongPlaceError."""
         self._view.life = await identity.check(
-            self._parts.store, self._parts.log, self._cluster, self._parts.rng
+            self._use.by("start"), self._parts.log, self._cluster, self._parts.rng
         )
 
     async def _find_no_truncation(self) -> None:
         """The log is not older than the store. Raises TruncatedLogError."""
         assert self._shells is not None
-        parts, machine = self._parts, self._shells.log_client.machine
-        await self._until_there(lambda: truncation.check(parts.store, parts.log, machine))
+        store, log = self._use.by("start"), self._parts.log
+        machine = self._shells.log_client.machine
+        await self._until_there(lambda: truncation.check(store, log, machine))
 
     async def _until_there(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Ask until store and log have answered (P16)."""

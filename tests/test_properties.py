@@ -29,6 +29,7 @@ MAY_BE_FRESH = {
     ("tests/bench/bench_rights.py", "random.uniform"),
     ("tests/bench/bench_start.py", "random.Random()"),
     ("tests/bench/load.py", "os.urandom"),
+    ("tests/bench/rdkafka.py", "os.urandom"),
     # The seeds of those that look for more.
     ("tests/explore.py", "random.SystemRandom"),
     ("tests/fuzz/__main__.py", "random.SystemRandom"),

@@ -8,6 +8,7 @@
     GET    /jobs                     which agent has the jobs, and how far they are
     POST   /jobs/{job}/run           have one run now
     GET    /objects/unnamed          objects in the store that no entry of the log names
+    GET    /costs                    what topics hold, and the settings that chunks go by
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids, what is set for their tables, how far these are
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
@@ -23,12 +24,12 @@ later. What reads the machine waits for a barrier first, so no answer is older t
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import web
 
+from broker.admin import log_stream
 from broker.admin.access import UNTOLD, Role
 from broker.admin.admin_view import AdminView
 from broker.admin.shares import Places
@@ -40,16 +41,14 @@ from broker.http.passwords import BusyError
 from broker.http.routes import Route, add_routes
 from broker.http.turns import SharedAnswer
 from broker.jobs.kinds import unnamed_objects
-from broker.reports import job_report
+from broker.reports import cost_report, job_report
 from broker.reports.export_report import export_view, parse_progress, reports
-from broker.reports.log_lines import describe
 from broker.reports.topic_report import topic_view
 from broker.rights.audit import told
-from coordinator.commands.codec import CodecError, decode_entry
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
 from coordinator.commands.table_commands import TABLES_LEVEL
-from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
+from coordinator.log.metadata_log import LogError
 from coordinator.log_client import LogClient, NotDoneError
 from coordinator.machine.machine import Machine
 from coordinator.machine.plan_view import topic_plan
@@ -65,8 +64,6 @@ LOG_READERS_MAX = 5
 """Streams of the whole log at a time; each reads the log anew. One address gets all but one."""
 LOG_WRITE_SECONDS_MAX = 30.0
 """A reader that takes nothing for so long gives its place back."""
-GONE_SECONDS = 1.0
-"""How soon it is noticed that a reader of the log has gone."""
 METRICS_WAIT_S = 0.05
 """Who asks for metrics meanwhile gets the same: they take milliseconds, and everybody may ask."""
 PIN_MS_MAX = 7 * 86_400_000
@@ -199,9 +196,9 @@ async def _log(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         if follow or after < head:
-            write = within(response.write, LOG_WRITE_SECONDS_MAX)
-            stream = _stream(view.log, write, after=after, end=None if follow else head)
-            await while_wanted(stream, lambda: request.transport is not None)
+            write = log_stream.within(response.write, LOG_WRITE_SECONDS_MAX)
+            stream = log_stream.entries(view.log, write, after=after, end=None if follow else head)
+            await log_stream.while_wanted(stream, lambda: request.transport is not None)
         await response.write_eof()
         return response
     except TimeoutError as error:
@@ -216,61 +213,6 @@ def _address(request: web.Request) -> str:
     return request.remote or "unknown"
 
 
-Write = Callable[[bytes], Awaitable[None]]
-
-
-def within(write: Write, seconds: float) -> Write:
-    """Raises TimeoutError when what is written is not taken in time."""
-
-    async def bounded(data: bytes) -> None:
-        async with asyncio.timeout(seconds):
-            await write(data)
-
-    return bounded
-
-
-async def while_wanted(work: Coroutine[Any, Any, None], wanted: Callable[[], bool]) -> None:
-    """Do the work as long as somebody wants it: who follows the log may leave while it is quiet."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(work)
-            while not (await asyncio.wait([task], timeout=GONE_SECONDS))[0]:
-                if not wanted():
-                    task.cancel()
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from group
-
-
-async def _stream(log: MetadataLog, write: Write, *, after: Position, end: Position | None) -> None:
-    """Write entries until the one at `end`, or for ever; a broken tail ends the answer.
-
-    The beginning is that of what was not cut.
-    """
-    place = after
-    try:
-        async with aclosing(log.tail(after)) as batches:
-            async for batch in batches:
-                for logged in batch:
-                    try:
-                        line = describe(
-                            logged.position, logged.session, decode_entry(logged.payload)
-                        )
-                    except CodecError as error:
-                        line = {"position": logged.position, "error": str(error)}
-                    await write(json.dumps(line).encode() + b"\n")
-                    place = logged.position
-                    await asyncio.sleep(0)  # A big batch of entries is not all there is to do.
-                    if end is not None and place >= end:
-                        return
-    except LogCutError as error:
-        if place != POSITION_ZERO:
-            await write(json.dumps({"error": str(error)}).encode() + b"\n")
-        elif end is None or error.cut < end:
-            await _stream(log, write, after=error.cut, end=end)
-    except LogError as error:
-        await write(json.dumps({"error": str(error)}).encode() + b"\n")
-
-
 async def _unnamed(request: web.Request) -> web.StreamResponse:
     machine = (await _current(request)).machine
     listing = request.app[VIEW].listing
@@ -282,6 +224,15 @@ async def _unnamed(request: web.Request) -> web.StreamResponse:
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     return _json(found.view())
+
+
+async def _costs(request: web.Request) -> web.StreamResponse:
+    view = cost_report.costs_view((await _current(request)).machine, request.app[VIEW].settings)
+    for number, row in enumerate(view.topics, 1):
+        view.told.append(row)
+        if not number % TOPICS_AT_ONCE:
+            await asyncio.sleep(0)
+    return _json({"settings": view.settings, "agents": view.agents, "topics": view.told})
 
 
 async def _topic(request: web.Request) -> web.StreamResponse:
@@ -529,6 +480,7 @@ ROUTES: Final[tuple[Route[Role], ...]] = (
     Route("GET", "/jobs", Role.OPERATOR, _jobs),
     Route("POST", "/jobs/{job}/run", Role.OPERATOR, _run_job),
     Route("GET", "/objects/unnamed", Role.OPERATOR, _unnamed),
+    Route("GET", "/costs", Role.OPERATOR, _costs),
     Route("GET", "/topics/{name}", Role.OPERATOR, _topic),
     Route("GET", "/export/topics", Role.EXPORTER, _topics),
     Route("GET", "/export/plan", Role.EXPORTER, _plan),

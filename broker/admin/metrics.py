@@ -27,6 +27,7 @@ from typing_extensions import override
 
 from broker.admin import quota_metrics
 from broker.admin.load_watch import LoadWatch
+from broker.admin.log_writes import LogWrites
 from broker.jobs.host import JobHost
 from broker.node import LATENCY_BUCKETS, Node
 from broker.produce.produce_path import ProducePath
@@ -36,6 +37,7 @@ from coordinator.commands.job_commands import JobKind
 from coordinator.log_client import LogClient
 from protocol.apis import APIS
 from storage.reader import Reader
+from storage.stores.counted import StoreCalls, StoreUse
 from storage.writer import Writer
 
 DAY_MS = 86_400_000
@@ -52,6 +54,8 @@ class Sources:
     producing: ProducePath
     reader: Reader
     writer: Writer
+    store_use: StoreUse
+    log_writes: LogWrites
     jobs: JobHost
     load: LoadWatch
     memory_bound: Callable[[], int]
@@ -136,6 +140,32 @@ def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
         moved[kind.name.lower(), "read"] = stats.bytes_read
         moved[kind.name.lower(), "written"] = stats.bytes_written
     return moved
+
+
+def _store_calls(sources: Sources) -> dict[str, StoreCalls]:
+    """By cause: of producing, fetching, each job, and what the agent asks beside them."""
+    written, read = sources.writer.stats, sources.reader.stats
+    calls = {
+        "produce": StoreCalls(puts=written.puts + written.retries, bytes_written=written.put_bytes),
+        "fetch": StoreCalls(gets=read.reads_whole + read.reads_range, bytes_read=read.read_bytes),
+        **sources.store_use.calls,
+    }
+    return calls | {kind.name.lower(): sources.jobs.stats.job(kind) for kind in JobKind}
+
+
+def _store_requests(sources: Sources) -> dict[tuple[str, str], float]:
+    counts: dict[tuple[str, str], float] = {}
+    for cause, calls in _store_calls(sources).items():
+        counts |= {(cause, "put"): calls.puts, (cause, "get"): calls.gets}
+        counts |= {(cause, "list"): calls.lists, (cause, "delete"): calls.deletes}
+    return {key: count for key, count in counts.items() if count}
+
+
+def _store_bytes(sources: Sources) -> dict[tuple[str, str], float]:
+    moved: dict[tuple[str, str], float] = {}
+    for cause, calls in _store_calls(sources).items():
+        moved |= {(cause, "written"): calls.bytes_written, (cause, "read"): calls.bytes_read}
+    return {key: count for key, count in moved.items() if count}
 
 
 def _forwarded(sources: Sources) -> dict[str, int]:
@@ -331,6 +361,11 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.writer.stats.given_up),
     Row("frazil_store_puts_in_flight", GAUGE, "Objects being written.",
         lambda s: s.producing.stats.puts_in_flight),
+    Row("frazil_store_requests", COUNTER,
+        "Requests to the object store, by cause and call; those that were repeated count again.",
+        _store_requests, ("cause", "call")),
+    Row("frazil_store_bytes", COUNTER, "Bytes of objects, by cause and way.", _store_bytes,
+        ("cause", "way")),
     Row("frazil_store_reads", COUNTER, "Reads of chunks, whole or in part.",
         lambda s: {"whole": s.reader.stats.reads_whole, "range": s.reader.stats.reads_range},
         "kind"),
@@ -370,6 +405,9 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.log_client.stats.tail_restarts),
     Row("frazil_log_entries_appended", COUNTER, "Entries of this agent.",
         lambda s: s.log_client.stats.entries_appended),
+    Row("frazil_log_writes", COUNTER,
+        "Entries of this agent in the log, by what their first command is for.",
+        lambda s: s.log_writes.counts, "cause"),
     Row("frazil_log_bytes_appended", COUNTER, "Bytes of them.",
         lambda s: s.log_client.stats.bytes_appended),
     Row("frazil_log_append_seconds", COUNTER, "Time that appending them took.",

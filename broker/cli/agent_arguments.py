@@ -1,4 +1,4 @@
-"""The arguments of `frazil topic`, `frazil job` and `frazil certificates`.
+"""The arguments of `frazil topic`, `frazil job`, `frazil cost` and `frazil certificates`.
 
 What is about one agent, or made for one; the rest of the command line is `broker.cli.main`.
 
@@ -6,10 +6,12 @@ What a command needs is imported when it is called.
 """
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.cli.arguments import add_agent, on_agent, place_of, tool, whole
+from broker.reports.prices import Prices
 
 if TYPE_CHECKING:
     from broker.cli.command_result import CommandResult
@@ -37,6 +39,46 @@ def add_job(commands: Any) -> None:
     running = add("run", _run_job, "have a job run now, whether or not it is due")
     running.add_argument("job", metavar="JOB")
     add_agent(running)
+
+
+def add_cost(commands: Any) -> None:
+    """`frazil cost`."""
+    text = "what an agent's store costs: by cause, by topic, and by other settings"
+    parser = commands.add_parser("cost", help=text, description=text)
+    parser.set_defaults(run=_cost, name="frazil cost")
+    add_agent(parser)
+    listed = Prices()
+    parser.add_argument(
+        "--seconds", type=whole(1, 86_400), default=10, metavar="N", help="to look at it for (10)"
+    )
+    for name, price, what in (
+        ("put", listed.put_1000, "of 1,000 PUT and LIST requests"),
+        ("get", listed.get_1000, "of 1,000 GET requests"),
+        ("storage", listed.gib_month, "of a GiB that is stored for a month"),
+    ):
+        parser.add_argument(
+            f"--price-{name}", type=_usd, default=price, metavar="USD", help=f"{what} ({price})"
+        )
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+
+
+def _usd(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (amount := float(text)) < 1e6:
+            return amount
+    raise argparse.ArgumentTypeError(f'"{text}" is not a price in USD (example: 0.005)')
+
+
+def _cost(options: argparse.Namespace) -> int:
+    from broker.cli import cost_tool
+
+    prices = Prices(options.price_put, options.price_get, options.price_storage)
+    return on_agent(
+        options,
+        lambda: cost_tool.cost(
+            place_of(options), seconds=options.seconds, prices=prices, as_json=options.json
+        ),
+    )
 
 
 def add_certificates(commands: Any) -> None:

@@ -106,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_group(commands)
     agent_arguments.add_topic(commands)
     agent_arguments.add_job(commands)
+    agent_arguments.add_cost(commands)
     agent_arguments.add_certificates(commands)
     txn_arguments.add_txn(commands)
     txn_arguments.add_feature(commands)
@@ -237,7 +238,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, topic, group, txn, feature, user, acl, job, certificates,"
+            "what should it do? dev, serve, topic, group, txn, feature, user, acl, job, cost, certificates,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

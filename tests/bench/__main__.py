@@ -1,325 +1,192 @@
-"""`python -m tests.bench`: Frazil beside Apache Kafka, and BENCHMARKS.md.
+"""`python -m tests.bench`: Frazil beside Apache Kafka and beside the floor, and BENCHMARKS.md.
 
-Both brokers run at once and take turns, so that a machine that slows down slows both; the ratios
-are of medians over the turns. Figures of one run on a shared machine are worth their ratios, not
-their absolute values.
-
-Every case begins with the same load for both, unmeasured: the JVM compiles, allocators grow, and
-afterwards a fetch from the beginning finds more than Frazil keeps in memory, so it is a catch-up.
+`--only CASE …` runs some of the cases (`--list` names them). A section of the report is written as soon
+as all of its cases were run on all sides. `--quick` and `--beside FOLDER` (`frazil dev` of another
+checkout in turns with this one: what a change changes) are for whoever works on something, and
+write nothing unless `--out` says where. A case that fails is told, and the others go on.
 """
 
 import argparse
 import os
-import statistics
+import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+import time
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.bench import bench_groups, load, report
-from tests.bench.cpu import cpu_seconds
-from tests.bench.report import machine, write_section
+from tests.bench import report, tables
+from tests.bench.case import FULL, QUICK, Case, Effort, Figures, Result
+from tests.bench.cases import SECTIONS, Section, new_topic
+from tests.bench.clients import rdkafka
+from tests.bench.sides import ALL, DEV, KAFKA, OTHER, FloorSide, Side, Sides
 from tests.parts import install
-from tests.parts.servers import FrazilDev, KafkaServer
-
-FILL_BYTES = 400_000_000
-"""Written before a case is measured: more than the 256 MiB that `frazil dev` caches."""
-FILL_SECONDS = 8.0
-FILL_IN_FLIGHT_BYTES = 5 << 20
-"""More than a socket holds, and neither side would read before the other does."""
-PRODUCE_BYTES = 300_000_000
-"""Of one turn at most: what is written stays on the disk and in the page cache."""
-FETCH_BYTES = 400_000_000
-NEWEST_BYTES = 100_000_000
-PACED_PER_SECOND = 200
-GROUPS, MEMBERS = 2000, 5
-GROUPS_SECONDS = 30.0
+from tests.parts.slow_store import LEAST_MS, MEAN_MORE_MS
 
 
-@dataclass(frozen=True)
-class Case:
-    batch_bytes: int
-    partitions: int
+class Options(NamedTuple):
+    """What a run was told."""
 
-    @property
-    def topic(self) -> str:
-        return f"bench-{self.batch_bytes}-{self.partitions}"
-
-    @property
-    def title(self) -> str:
-        size = "1 MiB" if self.batch_bytes == 1 << 20 else f"{self.batch_bytes >> 10} KiB"
-        return f"{size} batches, {self.partitions} partition{'s' if self.partitions > 1 else ''}"
+    effort: Effort
+    sides: Sequence[str]
+    put_ms: tuple[float, float]
+    """What PUTs wait at least, and in the mean beyond."""
+    beside: Path | None
+    out: Path | None
+    """The report; None: nothing is written."""
 
 
-CASES = [Case(1 << 20, 1), Case(1 << 20, 64), Case(16 << 10, 1), Case(16 << 10, 64)]
+WARM_TOPIC = "warm"
+WARM_S = 4.0
+"""Of others than Kafka: nothing compiles there, but allocators grow."""
+
+ABOUT = """`make bench`: brokers side by side on one machine, taking turns, with real clients in processes of
+their own. *Floor*: what CPython cannot go below (`tests/bench/floor.py`), with none of the promises. *Kafka*: Apache
+Kafka {kafka}, one node (KRaft, its defaults: no fsync per write; heap 1 GB), after {warm:.0f} s of load. *frazil dev*:
+disk and SQLite, both with fsync. *Agent on etcd + S3*: one `frazil serve` with its defaults, one etcd with fsync, MinIO
+behind a proxy that keeps back the answer to each PUT for {least:.0f} ms and, in the mean, {more:.0f} ms more. CPU and
+memory are the broker's process alone. Medians of turns, with the least and the most; a ratio is the median of
+the turns' ratios, with the 95 % interval of that median. In the plots a line across a bar's end goes from the least to the most."""
 
 
-@dataclass
-class Figures:
-    """One turn of one case on one side, or the medians of several."""
-
-    mb_per_s: float
-    cpu_s_per_gb: float
-    cpu_ms_per_request: float
-    p50_ms: float
-    p99_ms: float
-
-
-@dataclass
-class Broker:
-    name: str
-    port: int
-    pid: int
-
-    def cpu_seconds(self) -> float:
-        return cpu_seconds(self.pid)
+def warm(side: Side, effort: Effort) -> None:
+    """Load of both kinds, until what compiles itself has."""
+    new_topic(side, WARM_TOPIC, 64)
+    seconds = effort.warm_s if side.name == KAFKA else WARM_S
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        seen, _ = rdkafka(
+            side,
+            "produce",
+            WARM_TOPIC,
+            partitions=64,
+            batch=16 << 10,
+            seconds=seconds / 6,
+            records=200_000,
+        )
+        records = int(min(seen["records"], 100_000))
+        rdkafka(side, "consume", WARM_TOPIC, partitions=64, records=records)
 
 
-Run = Callable[[Broker], load.Measured]
+def measure(case: Case, sides: Sides, effort: Effort, only: Sequence[str]) -> Result:
+    """The case on each of its sides, in turns."""
+    taking: list[Side] = []
+    others = [OTHER] if DEV in case.sides and OTHER in only else []
+    for name in (*case.sides, *others):
+        if name in only:
+            side, is_new = sides.get(name)
+            if is_new:
+                warm(side, effort)
+            if isinstance(side, FloorSide):
+                side.renew()
+            case.prepare(side, effort)
+            taking.append(side)
+    taken: dict[str, list[Figures]] = {side.name: [] for side in taking}
+    for _ in range(min(case.turns_max, effort.turns)):
+        for side in taking:
+            taken[side.name].append(case.turn(side, effort))
+    return Result(case, taken)
 
 
-def _figures(broker: Broker, run: Run) -> Figures:
-    before = broker.cpu_seconds()
-    measured = run(broker)
-    cpu = broker.cpu_seconds() - before
-    return Figures(
-        mb_per_s=measured.bytes / 1e6 / measured.seconds,
-        cpu_s_per_gb=cpu / (measured.bytes / 1e9),
-        cpu_ms_per_request=cpu * 1000 / len(measured.latencies_ms),
-        p50_ms=measured.percentile(0.5),
-        p99_ms=measured.percentile(0.99),
+def write(section: Section, results: Sequence[Result], out: Path) -> None:
+    """The section, whole; sections may be of different runs, so each says when it was made."""
+    name = f"bench-{section.title.lower().replace(' ', '-')}.svg"
+    (out.parent / "docs" / name).write_text(tables.plot(section, results))
+    image = f"![{section.columns[0].unit}, by case and broker](docs/{name})"
+    turns = max(len(each) for result in results for each in result.turns.values())
+    made = f"{report.machine()} · {turns} turns · load average {os.getloadavg()[0]:.1f} at the end"
+    body = "\n\n".join([section.about, image, made, tables.table(section, results)])
+    report.write_section(section.title, body, out)
+
+
+def chosen(names: Sequence[str]) -> list[tuple[Section, list[Case]]]:
+    """Sections with the cases of these names, of all when there are none. Exits for a wrong one."""
+    known = [case.name for section in SECTIONS for case in section.cases]
+    if wrong := sorted(set(names) - set(known)):
+        sys.exit(f"no case is called {', '.join(wrong)}; there are {', '.join(known)}")
+    every = (
+        (section, [case for case in section.cases if not names or case.name in names])
+        for section in SECTIONS
+    )
+    return [(section, cases) for section, cases in every if cases]
+
+
+def measured(
+    section: Section, cases: Sequence[Case], sides: Sides, options: Options
+) -> list[Result]:
+    """Results of the cases that did not fail, told as they come."""
+    results = []
+    for case in cases:
+        begun = time.monotonic()
+        try:
+            results.append(measure(case, sides, options.effort, options.sides))
+        except (AssertionError, OSError, subprocess.SubprocessError):
+            print(f"{case.name} failed:\n{traceback.format_exc()}", flush=True)
+            continue
+        print(f"{case.name}: {time.monotonic() - begun:.0f} s")
+        print(tables.table(section, results[-1:]), flush=True)
+    return results
+
+
+def preface(options: Options) -> str:
+    """What the sections of all cases have in common."""
+    least_ms, more_ms = options.put_ms
+    return ABOUT.format(
+        kafka=install.KAFKA_VERSION,
+        warm=options.effort.warm_s,
+        least=least_ms,
+        more=more_ms,
     )
 
 
-def _median(turns: list[Figures]) -> Figures:
-    names = [field.name for field in fields(Figures)]
-    return Figures(*(statistics.median(getattr(turn, name) for turn in turns) for name in names))
-
-
-def _pair(brokers: list[Broker], turns: int, run: Run) -> list[Figures]:
-    """Each broker `turns` times in turn; medians in the order of `brokers`."""
-    taken: list[list[Figures]] = [[] for _ in brokers]
-    for _ in range(turns):
-        for broker, figures in zip(brokers, taken, strict=True):
-            figures.append(_figures(broker, run))
-    return [_median(figures) for figures in taken]
-
-
-def _row(title: str, pair: list[Figures]) -> str:
-    ours, theirs = pair
-    cells = [
-        title,
-        f"{ours.mb_per_s:.0f} / {theirs.mb_per_s:.0f}",
-        f"{ours.cpu_s_per_gb:.2f} / {theirs.cpu_s_per_gb:.2f}",
-        f"**{ours.cpu_s_per_gb / theirs.cpu_s_per_gb:.2f}**",
-        f"{ours.p50_ms:.1f}, {ours.p99_ms:.1f} / {theirs.p50_ms:.1f}, {theirs.p99_ms:.1f}",
-        f"{ours.p50_ms / theirs.p50_ms:.1f}",
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _paced_row(title: str, pair: list[Figures]) -> str:
-    ours, theirs = pair
-    cells = [
-        title,
-        f"{ours.cpu_ms_per_request:.2f} / {theirs.cpu_ms_per_request:.2f}",
-        f"**{ours.cpu_ms_per_request / theirs.cpu_ms_per_request:.2f}**",
-        f"{ours.p50_ms:.1f}, {ours.p99_ms:.1f} / {theirs.p50_ms:.1f}, {theirs.p99_ms:.1f}",
-        f"{ours.p50_ms / theirs.p50_ms:.1f}",
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _measure_groups(brokers: list[Broker], *, http_port: int) -> list[str]:
-    """The rows of the table about heartbeats, ours and theirs, printed as they come."""
-    rows: list[str] = []
-    for protocol, every_s in bench_groups.CASES:
-        ours, theirs = [
-            bench_groups.measure(
-                broker.port,
-                broker.pid,
-                protocol=protocol,
-                every_s=every_s,
-                seconds=GROUPS_SECONDS,
-                groups=GROUPS,
-                members=MEMBERS,
-                http_port=http_port if broker is brokers[0] else None,
-            )
-            for broker in brokers
-        ]
-        cells = [
-            f"{protocol}, every {every_s:g} s",
-            f"{ours.heartbeats_per_s:.0f} / {theirs.heartbeats_per_s:.0f}",
-            f"**{ours.core_percent:.1f}** / {theirs.core_percent:.1f}",
-            f"{ours.us_per_heartbeat:.0f} / {theirs.us_per_heartbeat:.0f}",
-            f"{ours.p50_ms:.1f}, {ours.p99_ms:.1f} / {theirs.p50_ms:.1f}, {theirs.p99_ms:.1f}",
-            f"{ours.entries}",
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-        print(rows[-1], flush=True)
-    return rows
-
-
-def _fill(brokers: list[Broker], case: Case) -> None:
-    request_bytes = min(1 << 20, case.batch_bytes * case.partitions)
-    for broker in brokers:
-        load.create_topic(broker.port, case.topic, case.partitions)
-        load.produce(
-            broker.port,
-            case.topic,
-            partitions=case.partitions,
-            batch_bytes=case.batch_bytes,
-            seconds=FILL_SECONDS,
-            bytes_max=FILL_BYTES,
-            in_flight=FILL_IN_FLIGHT_BYTES // request_bytes,
-        )
-        load.fetch(broker.port, case.topic, partitions=case.partitions, bytes_max=FETCH_BYTES // 4)
-
-
-def _measure_case(
-    brokers: list[Broker], case: Case, *, seconds: float, turns: int
-) -> dict[str, list[Figures]]:
-    """Ours and theirs: produce, fetch what is newest, fetch from the beginning."""
-
-    def produce(broker: Broker) -> load.Measured:
-        return load.produce(
-            broker.port,
-            case.topic,
-            partitions=case.partitions,
-            batch_bytes=case.batch_bytes,
-            seconds=seconds,
-            bytes_max=PRODUCE_BYTES,
-        )
-
-    def fetch_newest(broker: Broker) -> load.Measured:
-        return load.fetch(
-            broker.port,
-            case.topic,
-            partitions=case.partitions,
-            bytes_max=NEWEST_BYTES,
-            newest=True,
-        )
-
-    def fetch(broker: Broker) -> load.Measured:
-        return load.fetch(
-            broker.port, case.topic, partitions=case.partitions, bytes_max=FETCH_BYTES
-        )
-
-    return {
-        "produce": _pair(brokers, turns, produce),
-        "fetch newest": _pair(brokers, turns, fetch_newest),
-        "catch up": _pair(brokers, turns, fetch),
-    }
-
-
-def _measure(brokers: list[Broker], *, seconds: float, turns: int) -> tuple[list[str], list[str]]:
-    """The rows of the two tables, printed as they come."""
-    rows: list[str] = []
-    for case in CASES:
-        _fill(brokers, case)
-        measured = _measure_case(brokers, case, seconds=seconds, turns=turns)
-        for what, pair in measured.items():
-            rows.append(_row(f"{what}, {case.title}", pair))
-            print(rows[-1], flush=True)
-
-    def paced(broker: Broker) -> load.Measured:
-        return load.produce_paced(
-            broker.port, CASES[2].topic, per_second=PACED_PER_SECOND, seconds=seconds
-        )
-
-    paced_row = _paced_row(
-        f"produce, {PACED_PER_SECOND} single records a second", _pair(brokers, turns, paced)
-    )
-    print(paced_row, flush=True)
-    return rows, [paced_row]
-
-
-REPORT = """`make bench`: one `frazil dev` (local-disk store and SQLite log, both with fsync) beside
-one Apache Kafka {kafka} node (KRaft, its defaults: no fsync per write, heap 1 GB), on one machine
-at the same time, taking turns; the same raw client and load for both (`tests/bench/load.py`:
-records of 1 KiB, incompressible, requests of about 1 MiB with at most one batch of a partition,
-5 in flight, acks=all). Medians of {turns} turns of {seconds:g} s or {produce_mb} MB, after
-{fill_mb} MB unmeasured. Fetches have one request in flight: the newest {newest_mb} MB, as a consumer that
-keeps up reads them (Frazil from its memory, Kafka from the page cache), and to catch up {fetch_mb} MB
-from the beginning (Frazil from the files of its store, since newer records fill its own memory).
-
-{machine} · load average {load_before:.1f} before, {load_after:.1f} after (the benchmark
-itself included)
-
-| case (Frazil / Kafka) | MB/s | broker's CPU s per GB | ratio of CPU | request p50, p99 ms | ratio of p50 |
-|---|---|---|---|---|---|
-{rows}
-
-| case (Frazil / Kafka) | broker's CPU ms per request | ratio of CPU | request p50, p99 ms | ratio of p50 |
-|---|---|---|---|---|
-{paced}
-
-{groups} groups of {members} members, each on its own connection, that do nothing but heartbeat for
-{groups_seconds:g} s (`tests/bench/bench_groups.py`). The bar: at most 25 % of a core with the classic
-protocol, and no entries in the log but ticks.
-
-| protocol (Frazil / Kafka) | heartbeats per s | % of a core | CPU µs per heartbeat | answer p50, p99 ms | entries written by Frazil |
-|---|---|---|---|---|---|
-{heartbeats}
-
-Differences below 1.5 between single runs of a shared machine mean little; ratios within one run
-are steadier. The bar: ratio of CPU at most 1.0 for 1 MiB batches with the embedded store.
-
-How to read it. Kafka sends from the page cache without copying (sendfile); what a catch-up reads here
-passes through the agent, is compared with its checksums and patched. A produce request waits for an fsync of its chunk and one of the log, so latency is
-what Frazil pays, and with one partition and 16 KiB batches (5 x 16 KiB in flight) latency is also
-what bounds MB/s. MB/s of the other cases is the disk's (every byte is on it before the answer) or
-the client's. The kernel's own writeback of Kafka's unsynced bytes is not in Kafka's figure.
-"""
+def run(work: Sequence[tuple[Section, Sequence[Case]]], options: Options) -> bool:
+    """Measure, and write what is whole. Did all cases end well?"""
+    if options.out is not None:
+        report.write_section("Brokers", preface(options), options.out)
+    well = True
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
+        Sides(Path(folder), put_ms=options.put_ms, beside=options.beside) as sides,
+    ):
+        for section, cases in work:
+            results = measured(section, cases, sides, options)
+            well = well and len(results) == len(cases)
+            is_whole = len(results) == len(section.cases) and set(ALL) <= set(options.sides)
+            if is_whole and options.out is not None:
+                write(section, results, options.out)
+    return well
 
 
 def main() -> None:
-    """Run everything, write the report."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of one turn, at most")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=report.PATH)
-    options = parser.parse_args()
-    load_before = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder:
-        frazil = FrazilDev(Path(folder) / "frazil")
-        # Its default: members that come at about the same time join at the same time.
-        delay = "group.initial.rebalance.delay.ms=3000"
-        kafka = KafkaServer(Path(folder) / "kafka", delay, java=install.measured_jvm("1g"))
-        try:
-            frazil.start()
-            kafka.start()
-            brokers = [
-                Broker("Frazil", frazil.port, frazil.child.pid),
-                Broker("Kafka", kafka.port, kafka.child.pid),
-            ]
-            heartbeats = _measure_groups(brokers, http_port=frazil.http_port)
-            rows, paced = _measure(brokers, seconds=options.seconds, turns=options.turns)
-        finally:
-            frazil.stop()
-            kafka.stop()
-    write_section(
-        "Brokers",
-        REPORT.format(
-            kafka="4.3.1",
-            turns=options.turns,
-            seconds=options.seconds,
-            produce_mb=PRODUCE_BYTES // 1_000_000,
-            fill_mb=FILL_BYTES // 1_000_000,
-            newest_mb=NEWEST_BYTES // 1_000_000,
-            fetch_mb=FETCH_BYTES // 1_000_000,
-            machine=machine(),
-            load_before=load_before,
-            load_after=os.getloadavg()[0],
-            rows="\n".join(rows),
-            paced="\n".join(paced),
-            groups=GROUPS,
-            members=MEMBERS,
-            groups_seconds=GROUPS_SECONDS,
-            heartbeats="\n".join(heartbeats),
-        ),
-        options.out,
+    parser.add_argument("--only", nargs="+", default=[], metavar="CASE")
+    parser.add_argument("--sides", nargs="+", default=list(ALL), choices=ALL, metavar="SIDE")
+    parser.add_argument("--quick", action="store_true", help="few and short turns")
+    parser.add_argument("--list", action="store_true", help="the names of cases")
+    parser.add_argument("--turns", type=int)
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="another checkout")
+    parser.add_argument("--least-ms", type=float, default=LEAST_MS, help="of a PUT")
+    parser.add_argument("--more-ms", type=float, default=MEAN_MORE_MS, help="of a PUT, in the mean")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    work = chosen(given.only)
+    if given.list:
+        print("\n".join(case.name for _, cases in work for case in cases))
+        return
+    effort = QUICK if given.quick else FULL
+    options = Options(
+        effort=effort._replace(turns=given.turns or effort.turns),
+        sides=[DEV, OTHER] if given.beside else given.sides,
+        put_ms=(given.least_ms, given.more_ms),
+        beside=given.beside,
+        out=given.out or (None if given.quick or given.beside else report.PATH),
     )
+    # Brokers are ended with the run, however it ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.exit(0 if run(work, options) else 1)
 
 
 if __name__ == "__main__":

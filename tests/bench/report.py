@@ -7,7 +7,24 @@ import time
 from pathlib import Path
 
 PATH = Path(__file__).parents[2] / "BENCHMARKS.md"
-ORDER = ("Brokers", "Exports", "Typed values", "Fresh reads", "Harm", "Overload", "Rights")
+ORDER = (
+    "Brokers",
+    "Produce",
+    "Catch-up",
+    "Head",
+    "Acknowledgements",
+    "Transactions",
+    "Heartbeats",
+    "Restart",
+    "Idle",
+    "Idle afterwards",
+    "Exports",
+    "Typed values",
+    "Fresh reads",
+    "Harm",
+    "Overload",
+    "Rights",
+)
 PREAMBLE = """# Benchmarks
 
 Each section is written by its own command, on one machine in one run, and says when. Figures of one

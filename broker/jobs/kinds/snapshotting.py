@@ -42,6 +42,5 @@ async def run(context: JobContext) -> None:
         return
     context.report(0, 1, NOTE)
     key = await SnapshotStore(context.store, context.cluster, pace=context.pace).write(taken.parts)
-    context.stats.bytes_written += sum(map(len, taken.parts))
     await context.propose(PublishSnapshot(begun.position, begun.digest, key))
     context.report(1, 1, NOTE)

@@ -28,6 +28,7 @@ from coordinator.replica import Applied
 from protocol.types import ERA, Buffer, Incarnation
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import ObjectId, ObjectKind
+from storage.stores.counted import CountedStore, StoreCalls
 from storage.stores.object_store import ObjectStore
 from storage.stores.retry import until_done
 from storage.stores.retry_policy import RetryPolicy
@@ -51,15 +52,13 @@ class JobStoppedError(Exception):
 
 
 @dataclass(slots=True)
-class JobStats:
-    """Of one kind of job, since the worker started."""
+class JobStats(StoreCalls):
+    """Of one kind of job, since the worker started; with what it asked of the store."""
 
     runs: int = 0
     failures: int = 0
     """Rounds that ended by an error of the store, or one that nobody foresaw."""
     seconds: float = 0.0
-    bytes_read: int = 0
-    bytes_written: int = 0
     commands: int = 0
     refused: int = 0
     """Objects that the store refused to delete when they were last tried."""
@@ -132,14 +131,14 @@ class JobContext:
         self.cluster = ClusterIdentity(settings.cluster_id, ERA)
         self.machine = machine
         """The worker's own replica. It may be behind what other agents have seen."""
-        self.store = store
+        self.stats = JobStats() if stats is None else stats
+        self.store: ObjectStore = CountedStore(store, self.stats)
         """For listing; bytes go by `put` and `read`, which are paced."""
         self.settings = settings
         self.rules = rules
         self.incarnation = incarnation
         self.requested = requested
         """Somebody asked for this round: look at everything."""
-        self.stats = JobStats() if stats is None else stats
         self._propose = propose
         self._on_applied = on_applied
         self._numbers = ObjectNumbers(machine, incarnation) if numbers is None else numbers
@@ -181,7 +180,6 @@ class JobContext:
         length = sum([memoryview(part).nbytes for part in parts])
         await self.pace(length)
         await _until_answered(lambda: self.store.put_new(key, parts))
-        self.stats.bytes_written += length
 
     async def read(
         self, place: ObjectId | str, start: int = 0, length: int | None = None
@@ -199,7 +197,6 @@ class JobContext:
         else:
             await self.pace(length)
             data = await _until_answered(lambda: self.store.get_range(key, start, length))
-        self.stats.bytes_read += len(data)
         return data
 
     async def delete(self, keys: Sequence[str]) -> list[str]:

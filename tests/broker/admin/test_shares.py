@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.admin.listener import while_wanted, within
+from broker.admin.log_stream import while_wanted, within
 from broker.admin.shares import PINS_OF_ADDRESS, PINS_RESERVED, PinShares, Places
 from coordinator.commands.entries import Pin
 from coordinator.tables.pins import PINS_MAX
