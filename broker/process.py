@@ -19,6 +19,7 @@ from broker.agent import Agent, AgentError
 from broker.calls.rests import Rests
 from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
+from broker.doors import Reserved
 from broker.environment import (
     boot_ms,
     loop_factory,
@@ -55,10 +56,11 @@ def run(
     *,
     announce: Callable[[Agent], None],
     prepare: Callable[[Agent], Awaitable[None]] = nothing,
+    reserved: Reserved | None = None,
 ) -> int:
     """Run an agent until a signal ends it; the exit code.
 
-    `announce` is called when clients are served, and `prepare` has ended, which may ask the agent for
+    `reserved`: its ports, so far as they are ajar already. `announce` is called when clients are served, and `prepare` has ended, which may ask the agent for
     something and raise AgentError. SIGTERM and SIGINT make it leave; a second one ends it at once.
     Raises AgentError and ValueError, each with a sentence.
     """
@@ -67,9 +69,9 @@ def run(
     if loaded.warnings:
         logger.warning("settings that have no effect: %s", "; ".join(loaded.warnings))
     _tune_malloc()
-    store, log = open_adapters(settings)
+    adapters = open_adapters(settings)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_main(settings, store, log, prepare, announce))
+        return runner.run(_main(settings, adapters, prepare, announce, reserved))
 
 
 def run_once(work: Coroutine[Any, Any, T]) -> T:
@@ -81,11 +83,12 @@ def run_once(work: Coroutine[Any, Any, T]) -> T:
 
 async def _main(
     settings: Settings,
-    store: ObjectStore,
-    log: MetadataLog,
+    adapters: tuple[ObjectStore, MetadataLog],
     prepare: Callable[[Agent], Awaitable[None]],
     announce: Callable[[Agent], None],
+    reserved: Reserved | None,
 ) -> int:
+    store, log = adapters
     parts = Parts(
         store=store,
         log=log,
@@ -101,6 +104,7 @@ async def _main(
         host_name=host_name(),
         software_version=software_version(),
         descriptors=raise_descriptors(),
+        reserved=reserved,
     )
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -110,10 +114,9 @@ async def _main(
             if not running.done():
                 await prepare(agent)
                 announce(agent)
-                # What lives now lives for ever: the collector need not look at it again.
-                gc.collect()
+                # What lives now lives for ever: the collector need not look at it again, nor now,
+                # which would keep clients waiting for a tenth of a second.
                 gc.freeze()
-                gc.set_threshold(50_000, 50, 50)
     except BaseExceptionGroup as group:
         if isinstance(group.exceptions[0], AgentError):
             raise group.exceptions[0] from group
