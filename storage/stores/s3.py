@@ -280,10 +280,10 @@ class S3Store:
         from storage.stores.s3_session import AwsSession
 
         address = self._address
-        assert (address.access_key is None) == (address.secret_key is None)
+        key, secret = address.access_key, address.secret_key
         try:
             self._aws = await AwsSession.open(
-                keys=address.access_key and (address.access_key, address.secret_key),
+                keys=None if key is None or secret is None else (key, secret),
                 region=address.region,
                 region_default=REGION_DEFAULT,
                 endpoint=address.endpoint,
