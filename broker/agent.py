@@ -4,8 +4,8 @@
          nobody is served until then, readiness says no (P12, P16)
 
 What holds: an agent whose store or log is away waits, at start and later; it does not end. Kafka's
-clients wait behind its ports for seconds at most (`broker.doors`); after that, or once store or log are
-known to be away, they are refused and look elsewhere. HTTP, and what it is made of, comes after Kafka's clients where they can be served
+clients wait behind its ports (`broker.doors`), each for no longer than a stall; after AJAR_S_MAX, or once
+store or log are known to be away, they are refused and look elsewhere. HTTP, and what it is made of, comes after Kafka's clients where they can be served
 at once, since an agent that was killed is waited for. An agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed (P13),
 when store or log are another cluster's, or the log is older than the store: always with a sentence.
 
@@ -129,6 +129,7 @@ class Agent:
         self._descriptors = descriptors
         self._reserved = reserved
         self._ajar_since_ms = parts.boot_ms() if reserved is None else reserved.since_ms
+        """Nobody behind a port has waited since before that."""
         self._cluster = ClusterIdentity(settings.cluster_id, ERA)
         self._doors: dict[str, Door] = {}
         """Kafka listeners, by name."""
@@ -166,7 +167,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._until_stopped(), name="stop")
                 await self._bind_doors()
-                tasks.create_task(self._shut_in_time(), name="doors")
+                tasks.create_task(self._keep_ajar(), name="doors")
                 self._compose(tasks)
                 bound = {name: f"{host}:{port}" for name, (host, port) in self._bound.items()}
                 logger.info("ports are bound; nobody is served until it can", extra=bound)
@@ -260,13 +261,25 @@ class Agent:
         except (DoorError, HttpListenerError) as error:
             raise AgentError(str(error)) from error
 
-    async def _shut_in_time(self) -> None:
-        """Have clients look elsewhere if it takes long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(AJAR_S_MAX):
-                await self._listening.wait()
-                return
+    async def _keep_ajar(self) -> None:
+        """Have clients wait, none as long as a stall (P17); have them look elsewhere if it takes long."""
+        rounds = max(1, round(AJAR_S_MAX * 1000 / self._settings.stall_ms))
+        for _ in range(rounds):
+            left_ms = self._settings.stall_ms - self._ajar_ms()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._listening.wait()
+                    return
+            self._turn_away()
         self._shut_doors()
+
+    def _ajar_ms(self) -> int:
+        return self._parts.boot_ms() - self._ajar_since_ms
+
+    def _turn_away(self) -> None:
+        for door in self._doors.values():
+            door.turn_away()
+        self._ajar_since_ms = self._parts.boot_ms()
 
     def _shut_doors(self) -> None:
         for door in self._doors.values():
@@ -275,7 +288,8 @@ class Agent:
     async def _listen(self) -> None:
         """Let clients in. Raises AgentError when somebody else listens by now."""
         assert self._server is not None
-        self._server.watch.begin(self._parts.boot_ms(), waiting_since_ms=self._ajar_since_ms)
+        if self._ajar_ms() > self._settings.stall_ms:
+            self._turn_away()
         for name, door in list(self._doors.items()):
             if self._leaving:
                 return

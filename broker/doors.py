@@ -10,8 +10,8 @@ again would else refuse its clients a few times, and they wait longer each time 
 process *reserves* its ports before it imports what it needs to serve (`reserved`).
 
 What holds: a door that is shut refuses connections, so clients look elsewhere; whoever waited behind
-it is turned away. How long a door may be ajar, and what is done about requests that waited long behind
-one (P17), is said by `broker.agent`.
+it is turned away. How long a door may be ajar, and that nobody waits behind one for long (P17), is
+the agent's business (`broker.agent`).
 
 Left out: who is behind a door (`broker.edge`, `broker.http`).
 """
@@ -109,6 +109,12 @@ class Door:
                 # A socket that does not listen (any more) says that it is not connected.
                 with suppress(OSError), bound.dup() as same:
                     same.shutdown(socket.SHUT_RD)
+
+    def turn_away(self) -> None:
+        """Those who wait; whoever comes then waits, if the door is ajar."""
+        if self._is_ajar:
+            self.shut()
+            self.set_ajar()
 
     async def open(self, factory: Factory) -> None:
         """Let in who waits, and whoever comes; `factory` makes their protocols. Raises DoorError."""

@@ -50,12 +50,6 @@ class StallWatch:
             self.longest_ms = max(self.longest_ms, gap_ms)
             self.stalled_ms += gap_ms
 
-    def begin(self, now_ms: int, *, waiting_since_ms: int) -> None:
-        """Connections are accepted from now on, and may have waited since then: as through a stall."""
-        self._seen_ms = now_ms
-        if now_ms - waiting_since_ms > self._stall_ms_max:
-            self._ended_ms = now_ms
-
     @property
     def just_ended(self) -> bool:
         """Whether a stall ended so lately that a new connection may have waited through it."""

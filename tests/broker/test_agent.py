@@ -119,6 +119,20 @@ async def test_who_connects_while_an_agent_starts_waits_and_is_answered_when_it_
         assert not await waiting
 
 
+@pytest.mark.promise("P17")
+async def test_nobody_waits_for_an_agent_for_longer_than_a_stall() -> None:
+    place, go_on = Place(), asyncio.Event()
+    store = place.store()
+    store.before["get"] = held(go_on)
+    at = f"listen=127.0.0.1:{free_port()}"
+    async with agent_of(place, at, "stall.ms=300", store=store) as running:
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await turned_away(running.port)
+        go_on.set()
+        await running.until(ready=True)
+        assert not await turned_away(running.port)
+
+
 @pytest.mark.promise("P16")
 async def test_who_waits_for_an_agent_whose_store_is_away_is_turned_away() -> None:
     place = Place()

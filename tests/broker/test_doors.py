@@ -11,7 +11,6 @@ import pytest
 import uvloop
 from typing_extensions import override
 
-from broker.calls.stalls import StallWatch, Trust
 from broker.doors import Door, DoorError, Reserved, reserve
 from tests.parts.process import free_port
 
@@ -145,18 +144,35 @@ async def test_a_port_that_somebody_has_is_left_out_and_the_agent_says_so() -> N
 
 
 @pytest.mark.promise("P17")
-@pytest.mark.parametrize(("waited_ms", "is_trusted"), [(1000, True), (1001, False)])
-def test_who_may_have_waited_behind_a_door_for_long_is_not_trusted_at_once(
-    waited_ms: int, *, is_trusted: bool
-) -> None:
-    watch = StallWatch(0, stall_ms_max=1000)
-    watch.begin(50_000, waiting_since_ms=50_000 - waited_ms)
-    assert Trust(watch).trusted is is_trusted
-    watch.observe(50_100)
-    assert watch.stalls == 0
-    for now_ms in range(50_100, 52_000, 250):
-        watch.observe(now_ms)
-    assert Trust(watch).trusted
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_waited_for_long_is_turned_away_and_whoever_comes_then_waits(loop: NewLoop) -> None:
+    async def test() -> None:
+        door = await bound_door(port := free_port())
+        door.set_ajar()
+        before = await Client.connect(port)
+        door.turn_away()
+        after = await Client.connect(port)
+        await door.open(Echo)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await before.answer()
+        assert await after.answer() == b"hello"
+        door.close()
+
+    on(loop, test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_nobody_waits_behind_a_door_that_was_shut(loop: NewLoop) -> None:
+    async def test() -> None:
+        door = await bound_door(port := free_port())
+        door.set_ajar()
+        door.shut()
+        door.turn_away()
+        with pytest.raises(ConnectionRefusedError):
+            await Client.connect(port)
+        door.close()
+
+    on(loop, test)
 
 
 HEAVY = ("aiohttp", "aiobotocore", "botocore", "cryptography", "joserfc", "prometheus_client")
