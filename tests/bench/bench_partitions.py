@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from tests.bench import load
+from tests.bench.bench_machine_memory import resident_bytes
 from tests.bench.cpu import cpu_seconds
-from tests.bench.endurance import _rss
 from tests.bench.pairs import interval
 from tests.parts.servers import FrazilDev
 
@@ -81,7 +81,7 @@ class Agent:
             f"{self.partitions} partitions: {statistics.median(self.batch_us):.1f} µs of CPU a batch,"
             f" {statistics.median(self.per_second):.0f} batches a second (medians of {self.slices})"
         )
-        print(f"{self.partitions} partitions: {_rss(self.pid) / 1e6:.0f} MB resident")
+        print(f"{self.partitions} partitions: {resident_bytes(self.pid) / 1e6:.0f} MB resident")
         for which in ("first", "again"):
             print(f"{self.partitions} partitions: Metadata of all, {which}: {self.metadata()}")
 
