@@ -20,13 +20,14 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import memory_bound
 from broker.composition import Parts, compose, load_layouts
-from broker.config.listeners import exposures
 from broker.config.settings import Settings, advertised, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections
+from broker.edge.secured import SecuredError, secured_listeners
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
 from broker.http_listeners import HttpListenerError, HttpListeners
@@ -61,7 +62,6 @@ from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
 from storage.writer import Writer
 
 if TYPE_CHECKING:
-    from broker.admin.listener import AdminView
     from broker.edge.tls_listener import TlsListener
     from broker.registry.checker import SchemaChecker
 
@@ -119,9 +119,12 @@ class Agent:
         software_version: str = "0",
         descriptors: int | None = None,
         reserved: Reserved | None = None,
+        own_ports: Mapping[str, int] | None = None,
     ) -> None:
         """`host_name`: what clients are told of a listener on all addresses. `descriptors`: how many
-        the process may have (None: any number). `reserved`: ports that are ajar already."""
+        the process may have (None: any number). `reserved`: ports that are ajar already. `own_ports`:
+        by listener, where this agent is reached when others listen at the ports of the settings, too
+        (None: nobody else does)."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
@@ -130,21 +133,30 @@ class Agent:
         self._reserved = reserved
         self._ajar_since_ms = parts.boot_ms() if reserved is None else reserved.since_ms
         """Nobody behind a port has waited since before that."""
+        self._own_ports = own_ports
         self._cluster = ClusterIdentity(settings.cluster_id, ERA)
-        self._doors: dict[str, Door] = {}
-        """Kafka listeners, by name."""
+        self._doors: list[tuple[str, Door]] = []
+        """Of the Kafka listeners, by name."""
         self._bound: dict[str, tuple[str, int]] = {}
+        self._told_ports: dict[str, int] = {}
+        """Of the Kafka listeners, for clients."""
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
         self._tls: Mapping[str, TlsListener] = {}
         self._sasl = rules_by_listener(listeners_of(settings))
-        self._http = _http_listeners(settings, parts, host_name)
+        self._http = _http_listeners(settings, parts, host_name, shared=own_ports is not None)
         self._checker: SchemaChecker | None = None
-        self._view: AdminView | None = None
-        """Both are there with the HTTP endpoints."""
-        self._life = ""
-        """Of the metadata log, once it is known."""
+        """There with the HTTP endpoints."""
+        self._view = AdminView(
+            settings=settings,
+            store=parts.store,
+            log=parts.log,
+            access=self._http.access,
+            audit=self._http.audit,
+            not_ready=self.not_ready,
+            notes=self.notes,
+        )
         self._identified = asyncio.Event()
         """Store and log are this cluster's, and the store's clock is known."""
         self._waiting_for = "the object store and the metadata log are being checked"
@@ -215,6 +227,11 @@ class Agent:
         self._on_node.append(callback)
 
     @property
+    def admin(self) -> AdminView:
+        """What the admin listener reads."""
+        return self._view
+
+    @property
     def node(self) -> Node:
         """What the handlers see; there once `on_node` was called or `opened` is over."""
         assert self._shells is not None
@@ -249,17 +266,30 @@ class Agent:
     # Doors.
 
     async def _bind_doors(self) -> None:
-        backlog = self._settings.kafka.socket_listen_backlog_size
+        shared = self._own_ports is not None
         try:
             for address in self._settings.listen:
                 assert address.port is not None
-                door = Door(backlog=backlog, setting="listen", reserved=self._reserved)
-                self._doors[address.name] = door
-                self._bound[address.name] = await door.bind(address.host, address.port)
-                door.set_ajar()
+                name, host = address.name, address.host
+                bound = await self._bind_door(name, host, address.port, shared=shared)
+                self._bound[name] = bound
+                if self._own_ports is not None:
+                    bound = await self._bind_door(name, host, self._own_ports[name])
+                self._told_ports[name] = bound[1]
             self._bound |= await self._http.bind()
         except (DoorError, HttpListenerError) as error:
             raise AgentError(str(error)) from error
+
+    async def _bind_door(
+        self, name: str, host: str, port: int, *, shared: bool = False
+    ) -> tuple[str, int]:
+        backlog = self._settings.kafka.socket_listen_backlog_size
+        door = Door(backlog=backlog, setting="listen", shared=shared, reserved=self._reserved)
+        self._doors.append((name, door))
+        bound = await door.bind(host, port)
+        if not shared:  # Else others serve who comes there.
+            door.set_ajar()
+        return bound
 
     async def _keep_ajar(self) -> None:
         """Have clients wait, none as long as a stall (P17); have them look elsewhere if it takes long."""
@@ -277,12 +307,12 @@ class Agent:
         return self._parts.boot_ms() - self._ajar_since_ms
 
     def _turn_away(self) -> None:
-        for door in self._doors.values():
+        for _, door in self._doors:
             door.turn_away()
         self._ajar_since_ms = self._parts.boot_ms()
 
     def _shut_doors(self) -> None:
-        for door in self._doors.values():
+        for _, door in self._doors:
             door.shut()
 
     async def _listen(self) -> None:
@@ -290,7 +320,7 @@ class Agent:
         assert self._server is not None
         if self._ajar_ms() > self._settings.stall_ms:
             self._turn_away()
-        for name, door in list(self._doors.items()):
+        for name, door in list(self._doors):
             if self._leaving:
                 return
             try:
@@ -300,9 +330,9 @@ class Agent:
         self._listening.set()
 
     def _close_doors(self) -> None:
-        for door in self._doors.values():
+        for _, door in self._doors:
             door.close()
-        self._doors = {}
+        self._doors = []
 
     async def _open_http(self, tasks: asyncio.TaskGroup) -> None:
         """The admin endpoints and the schema registry, after Kafka's clients if those come soon."""
@@ -327,16 +357,14 @@ class Agent:
             tls=bool(self._tls),
             clock_skew_ms=shells.time.skew_ms,
             not_ready=self.not_ready,
-            notes=self.notes,
             store_reachable=lambda: self._identified.is_set() and self._store.trouble is None,
             is_member=self._member.is_set,
-            life=self._life,
             works_in_loop=self._works_in_loop(),
         )
         try:
             http.prepare(shells.node)
-            endpoints = compose_http(http, parts, served)
-            self._view, self._checker = endpoints.view, endpoints.checker
+            endpoints = compose_http(http, parts, served, self._view)
+            self._checker = endpoints.checker
             await http.open(endpoints.admin, endpoints.registry)
         except HttpListenerError as error:
             raise AgentError(str(error)) from error
@@ -371,7 +399,10 @@ class Agent:
             connections_max=self._connections_max,
         )
         self._shells = _Shells(log_client, node, writer, jobs, time, checkpoints, load)
-        self._tls = _tls(settings, node)
+        try:
+            self._tls = secured_listeners(settings, node.stats)
+        except SecuredError as error:
+            raise AgentError(str(error)) from error
         node.decisions = Decisions(self._sasl.values(), boot_ms=parts.boot_ms)
         for callback in self._on_node:
             callback(node)
@@ -410,8 +441,7 @@ class Agent:
         return any(url.startswith("memory:") for url in urls)
 
     def _agent_identity(self) -> AgentIdentity:
-        ports = {name: port for name, (_, port) in self._bound.items()}
-        listeners = advertised(self._settings, ports=ports, host_name=self._host_name)
+        listeners = advertised(self._settings, ports=self._told_ports, host_name=self._host_name)
         return AgentIdentity(
             node_name=name_of(self._settings, listeners=listeners, host_name=self._host_name),
             node_id_wanted=self._settings.node_id,
@@ -485,11 +515,9 @@ class Agent:
 
     async def _identify(self) -> None:
         """Store and log are this cluster's. Raises StoreError, LogError and WrongPlaceError."""
-        self._life = await identity.check(
+        self._view.life = await identity.check(
             self._parts.store, self._parts.log, self._cluster, self._parts.rng
         )
-        if self._view is not None:
-            self._view.life = self._life
 
     async def _find_no_truncation(self) -> None:
         """The log is not older than the store, and entries can be dated. Raises TruncatedLogError."""
@@ -558,26 +586,11 @@ class Agent:
         logger.info("left")
 
 
-def _http_listeners(settings: Settings, parts: Parts, host_name: str) -> HttpListeners:
+def _http_listeners(
+    settings: Settings, parts: Parts, host_name: str, *, shared: bool
+) -> HttpListeners:
     """The HTTP listeners. Raises AgentError."""
     try:
-        return HttpListeners(settings, parts, host_name=host_name)
+        return HttpListeners(settings, parts, host_name=host_name, shared=shared)
     except HttpListenerError as error:
-        raise AgentError(str(error)) from error
-
-
-def _tls(settings: Settings, node: Node) -> "Mapping[str, TlsListener]":
-    """Of the listeners that speak it. Raises AgentError."""
-    listeners = listeners_of(settings)
-    for sentence in exposures(listeners):
-        logger.warning("%s", sentence)
-    if all(each.tls is None for each in listeners):
-        return {}
-    # It brings the whole of cryptography with it.
-    from broker.edge.key_stores import TlsError
-    from broker.edge.tls_listener import tls_listeners
-
-    try:
-        return tls_listeners(listeners, node.stats)
-    except TlsError as error:
         raise AgentError(str(error)) from error

@@ -48,8 +48,17 @@ class DoorError(Exception):
 class Door:
     """What one address is bound to; of `localhost` both of its addresses."""
 
-    def __init__(self, *, backlog: int, setting: str, reserved: Reserved | None = None) -> None:
-        """`setting` names the address. `reserved`: by this process, some of this address maybe."""
+    def __init__(
+        self,
+        *,
+        backlog: int,
+        setting: str,
+        shared: bool = False,
+        reserved: Reserved | None = None,
+    ) -> None:
+        """`setting` names the address. `shared`: other processes listen there, too. `reserved`: by
+        this process, some of this address maybe."""
+        self._shared = shared
         self._reserved = {} if reserved is None else dict(reserved.sockets)
         self._factory: Factory | None = None
         self._backlog = backlog
@@ -79,7 +88,12 @@ class Door:
                 )
             else:
                 server = await loop.create_server(
-                    self._protocol, host, port, backlog=backlog, start_serving=False
+                    self._protocol,
+                    host,
+                    port,
+                    backlog=backlog,
+                    reuse_port=self._shared or None,
+                    start_serving=False,
                 )
         except OSError as error:
             raise self._cannot_listen(host, port, error) from error

@@ -12,8 +12,9 @@ import resource
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from broker.config.settings import Settings
@@ -116,14 +117,30 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-async def spawn_module(module: str, *, stdin: int) -> asyncio.subprocess.Process:
-    """A process of ours: this Python, another module; what it prints goes where this one complains."""
+def available_cores() -> tuple[int, str]:
+    """How many cores this process may use, and what Linux says of its quota ("" elsewhere)."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    try:
+        return cores, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii")
+    except OSError:
+        return cores, ""
+
+
+async def spawn_module(
+    module: str, *, stdin: int, more: Mapping[str, str] = MappingProxyType({})
+) -> asyncio.subprocess.Process:
+    """A process of ours: this Python, another module; what it prints goes where this one complains.
+
+    `more`: of its environment."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-P", "-m", module),
         stdin=stdin,
         stdout=sys.__stderr__,
-        env=_module_environment(),
+        env={**_module_environment(), **more},
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from broker.admin import listener, metrics
-from broker.admin.listener import AdminView
+from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import connection_bytes, machine_bytes
 from broker.composition import Parts
@@ -38,12 +38,9 @@ class Served:
     """Whether a listener of Kafka's speaks it."""
     clock_skew_ms: Callable[[], int]
     not_ready: Callable[[], list[str]]
-    notes: Callable[[], list[str]]
     store_reachable: Callable[[], bool]
     is_member: Callable[[], bool]
     """Whether it has had a session."""
-    life: str
-    """Of the log, as far as it is known."""
     works_in_loop: bool
     """Whether there are no processes beside the agent's."""
 
@@ -51,33 +48,23 @@ class Served:
 class Endpoints(NamedTuple):
     """Ready to be opened."""
 
-    view: AdminView
     checker: SchemaChecker
     admin: web.Application
     registry: Callable[[], web.Application]
     """An application for each of the listeners."""
 
 
-def compose_http(http: HttpListeners, parts: Parts, served: Served) -> Endpoints:
-    """The applications, of an agent whose certificates were read."""
+def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminView) -> Endpoints:
+    """The applications, of an agent whose certificates were read; completes what the admin
+    endpoints read."""
     node = served.node
     checker: SchemaChecker = InLoopChecker() if served.works_in_loop else two_checkers()
-    view = AdminView(
-        settings=node.settings,
-        store=parts.store,
-        log=parts.log,
-        access=http.access,
-        audit=http.audit,
-        not_ready=served.not_ready,
-        notes=served.notes,
-        overloaded=served.load.sentences,
-        logins=http.logins("http", node),
-        life=served.life,
-        log_client=node.log_client,
-        reader=node.reader,
-        registry=metrics.registry_of(_sources(parts, served)),
-        client_metrics=node.telemetry.text,
-    )
+    view.overloaded = served.load.sentences
+    view.logins = http.logins("http", node)
+    view.log_client = node.log_client
+    view.reader = node.reader
+    view.registry = metrics.registry_of(_sources(parts, served))
+    view.client_metrics = node.telemetry.text
     registry_view = RegistryView(
         log_client=node.log_client,
         checker=checker,
@@ -86,7 +73,7 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served) -> Endpoints
         rights=node.rights,
         ready=served.is_member,
     )
-    return Endpoints(view, checker, listener.make_app(view), lambda: rest.make_app(registry_view))
+    return Endpoints(checker, listener.make_app(view), lambda: rest.make_app(registry_view))
 
 
 def _sources(parts: Parts, served: Served) -> metrics.Sources:

@@ -52,11 +52,15 @@ class HttpListenerError(Exception):
 class HttpListeners:
     """Those of one agent. `aclose` is called once, whatever was opened."""
 
-    def __init__(self, settings: Settings, parts: Parts, *, host_name: str) -> None:
-        """Reads tokens. Raises HttpListenerError. `host_name`: this machine's."""
+    def __init__(
+        self, settings: Settings, parts: Parts, *, host_name: str, shared: bool = False
+    ) -> None:
+        """Reads tokens. Raises HttpListenerError. `host_name`: this machine's. `shared`: other
+        agents of this machine listen at the same ports."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
+        self._shared = shared
         self.access = access_of(settings)
         trail = AuditTrail(write=audit_logger.info, now_ms=parts.now_ms, boot_ms=parts.boot_ms)
         self.audit = trail.tell
@@ -82,7 +86,7 @@ class HttpListeners:
         wanted += [("registry", each) for each in self._settings.registry_listen]
         found: dict[str, tuple[str, int]] = {}
         for name, address in wanted:
-            door = Door(backlog=BACKLOG, setting=HTTP_LISTENERS[name])
+            door = Door(backlog=BACKLOG, setting=HTTP_LISTENERS[name], shared=self._shared)
             self._doors.append((name, address, door))
             try:
                 bound, port = await door.bind(address.host, address.port)

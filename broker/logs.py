@@ -71,9 +71,28 @@ def printable(line: str) -> str:
     )
 
 
-def set_up(*, level: str, form: str, stream: TextIO | None = None) -> None:
-    """Send all log lines of the process to `stream` (standard error); replaces what was set up."""
+class _WorkerField(logging.Filter):
+    """Says on each line whose it is."""
+
+    def __init__(self, worker: str | int) -> None:
+        super().__init__()
+        self._worker = worker
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.worker = self._worker
+        return True
+
+
+def set_up(
+    *, level: str, form: str, stream: TextIO | None = None, worker: str | int | None = None
+) -> None:
+    """Send all log lines of the process to `stream` (standard error); replaces what was set up.
+
+    `worker`: of several processes that write to the same place, this one."""
     handler = logging.StreamHandler(stream or sys.stderr)
+    if worker is not None:
+        handler.addFilter(_WorkerField(worker))
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     for old in list(root.handlers):

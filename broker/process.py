@@ -11,8 +11,8 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from broker import logs
 from broker.agent import Agent, AgentError
@@ -43,6 +43,17 @@ MALLOC_ARENA_MAX = -8
 """Numbers of glibc's <malloc.h>."""
 
 
+class OneOfSeveral(NamedTuple):
+    """What an agent is told that shares its machine, and ports, with others (`broker.workers`)."""
+
+    name: str
+    """For log lines."""
+    own_ports: Mapping[str, int]
+    """By Kafka listener."""
+    beside: Callable[[Agent], Coroutine[Any, Any, None]]
+    """Done as long as the agent lives."""
+
+
 def host_name() -> str:
     return socket.gethostname()
 
@@ -57,21 +68,27 @@ def run(
     announce: Callable[[Agent], None],
     prepare: Callable[[Agent], Awaitable[None]] = nothing,
     reserved: Reserved | None = None,
+    one_of: OneOfSeveral | None = None,
 ) -> int:
     """Run an agent until a signal ends it; the exit code.
 
-    `reserved`: its ports, so far as they are ajar already. `announce` is called when clients are served, and `prepare` has ended, which may ask the agent for
-    something and raise AgentError. SIGTERM and SIGINT make it leave; a second one ends it at once.
+    `reserved`: its ports, so far as they are ajar already. `announce` is called when clients are
+    served, and `prepare` has ended, which may ask the agent for something and raise AgentError.
+    SIGTERM and SIGINT make it leave; a second one ends it at once, unless it is one of several,
+    whose supervisor says so.
     Raises AgentError and ValueError, each with a sentence.
     """
     settings = loaded.settings
-    logs.set_up(level=settings.logs_level, form=settings.logs_format)
+    worker = None if one_of is None else one_of.name
+    logs.set_up(level=settings.logs_level, form=settings.logs_format, worker=worker)
     if loaded.warnings:
         logger.warning("settings that have no effect: %s", "; ".join(loaded.warnings))
     _tune_malloc()
     adapters = open_adapters(settings)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_main(settings, adapters, prepare, announce, reserved))
+        return runner.run(
+            _main(settings, adapters, prepare, announce, reserved=reserved, one_of=one_of)
+        )
 
 
 def run_once(work: Coroutine[Any, Any, T]) -> T:
@@ -86,7 +103,9 @@ async def _main(
     adapters: tuple[ObjectStore, MetadataLog],
     prepare: Callable[[Agent], Awaitable[None]],
     announce: Callable[[Agent], None],
+    *,
     reserved: Reserved | None,
+    one_of: OneOfSeveral | None,
 ) -> int:
     store, log = adapters
     parts = Parts(
@@ -105,11 +124,15 @@ async def _main(
         software_version=software_version(),
         descriptors=raise_descriptors(),
         reserved=reserved,
+        own_ports=None if one_of is None else one_of.own_ports,
     )
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(agent.run())
-            _on_signals(agent, tasks)
+            _on_signals(agent, tasks, patient=one_of is not None)
+            if one_of is not None:
+                beside = tasks.create_task(one_of.beside(agent))
+                running.add_done_callback(lambda _: beside.cancel())
             await agent.serving()
             if not running.done():
                 await prepare(agent)
@@ -127,12 +150,15 @@ async def _main(
     return 0
 
 
-def _on_signals(agent: Agent, tasks: asyncio.TaskGroup) -> None:
+def _on_signals(agent: Agent, tasks: asyncio.TaskGroup, *, patient: bool) -> None:
+    """`patient`: a service's SIGTERM reaches all its processes, and is said again by the supervisor."""
     loop = asyncio.get_running_loop()
     asked = False
 
     def leave(number: int) -> None:
         nonlocal asked
+        if asked and patient:
+            return
         if asked:
             os._exit(128 + number)
         asked = True

@@ -37,6 +37,7 @@ LONGEST_FIRST = [
         "iceberg_export/table/test_catalogs.py",
         "clients/test_group_tools.py",
         "clients/test_secure_page.py",
+        "clients/test_workers.py",
         "test_demo.py",
         "clients/test_bounded_streams.py",
         "clients/test_bounded_tools.py",

@@ -182,6 +182,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "api_reference": {"api", "handlers"},
         "process": {"agent", "calls", "composition", "doors", "environment"},
+        "workers": {"admin", "agent", "environment", "process"},
         "cli": {
             "agent",
             "client",
@@ -196,6 +197,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "store",
             "transactions",
             "trial",
+            "workers",
         },
         "__main__": {"cli"},
     },
@@ -263,6 +265,7 @@ SHELLS = {
     },
     "broker": {
         "__main__",
+        "admin.admin_view",
         "admin.listener",
         "admin.load_watch",
         "admin.memory_bound",
@@ -312,6 +315,7 @@ SHELLS = {
         "edge.connection",
         "edge.dispatch",
         "edge.pressure",
+        "edge.secured",
         "edge.server",
         "edge.tls_context",
         "edge.tls_listener",
@@ -379,6 +383,11 @@ SHELLS = {
         "upkeep.transaction_expiration",
         "transactions.producer_ids",
         "transactions.coordinator",
+        "workers.__main__",
+        "workers.life",
+        "workers.link",
+        "workers.orphans",
+        "workers.supervisor",
     },
     "iceberg_export": {
         "__main__",

@@ -23,17 +23,15 @@ later. What reads the machine waits for a barrier first, so no answer is older t
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
-from broker.admin import metrics
-from broker.admin.access import UNTOLD, Access, Role
-from broker.admin.shares import PinShares, Places
+from broker.admin.access import UNTOLD, Role
+from broker.admin.admin_view import AdminView
+from broker.admin.shares import Places
 from broker.config.settings import Settings
 from broker.http.admission import SAFE_METHODS
 from broker.http.listener import TURNS, requester_of
@@ -43,11 +41,10 @@ from broker.http.routes import Route, add_routes
 from broker.http.turns import SharedAnswer
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import job_report
-from broker.reports.export_report import TableSource, export_view, parse_progress, reports
+from broker.reports.export_report import export_view, parse_progress, reports
 from broker.reports.log_lines import describe
 from broker.reports.topic_report import topic_view
 from broker.rights.audit import told
-from broker.rights.rights import TellOf
 from coordinator.commands.codec import CodecError, decode_entry
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
@@ -61,8 +58,7 @@ from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.types import POSITION_ZERO, Position, TopicId
 from storage.formats.spans import Marker, Page, Span
-from storage.reader import Reader
-from storage.stores.object_store import ObjectStore, StoreError
+from storage.stores.object_store import StoreError
 
 PROPOSAL_SECONDS_MAX = 10.0
 LOG_READERS_MAX = 5
@@ -83,39 +79,6 @@ NUMBER_DIGITS_MAX = 19
 """Of positions and offsets."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(slots=True, kw_only=True)
-class AdminView:
-    """The parts of the agent that endpoints read. Each is set when the agent has it."""
-
-    settings: Settings
-    store: ObjectStore
-    log: MetadataLog
-    access: Access
-    audit: TellOf
-    """Tells of refusals, and of changes by operators."""
-    not_ready: Callable[[], list[str]]
-    """Reasons why the agent should not be sent clients; none when it should."""
-    notes: Callable[[], list[str]] = list
-    """What is wrong and not this agent's doing."""
-    overloaded: Callable[[], Sequence[str]] = list
-    """By what the agent is overloaded."""
-    logins: Logins | None = None
-    """There when the listener is opened."""
-    life: str = ""
-    """Of the metadata log (`broker.store.identity`), once it is known."""
-    log_client: LogClient | None = None
-    reader: Reader | None = None
-    """There when the log client is."""
-    registry: CollectorRegistry | None = None
-    client_metrics: Callable[[], Iterable[bytes]] = list
-    """What clients pushed, in Prometheus' text format, a slice of it at a time."""
-    pins: PinShares = field(default_factory=PinShares)
-    sources: dict[TopicId, TableSource] = field(default_factory=dict)
-    """From what this agent was told last how far tables are."""
-    listing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while the whole store is listed for somebody."""
 
 
 class _RefusedError(Exception):
@@ -203,19 +166,11 @@ def _json(
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
     view = request.app[VIEW]
-    registry = view.registry
-    if registry is None:
+    if view.joined is None and view.registry is None:
         raise _RefusedError(503, "the agent is starting")
-
-    async def page() -> bytes:
-        parts = [metrics.exposition(registry)]
-        for part in view.client_metrics():
-            parts.append(part)
-            await asyncio.sleep(0)
-        return b"".join(parts)
-
+    make = view.own_metrics if view.joined is None else view.joined.metrics
     return web.Response(
-        body=await request.app[METRICS].get(page),
+        body=await request.app[METRICS].get(make),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
 
@@ -226,13 +181,8 @@ async def _live(_request: web.Request) -> web.StreamResponse:
 
 async def _ready(request: web.Request) -> web.StreamResponse:
     view = request.app[VIEW]
-    reasons, notes = view.not_ready(), view.notes()
-    said: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
-    if notes:
-        said["notes"] = notes
-    if overloaded := view.overloaded():
-        said["overloaded"] = overloaded
-    return _json(said, status=503 if reasons else 200)
+    said = view.readiness() if view.joined is None else await view.joined.readiness()
+    return _json(said, status=200 if said["ready"] else 503)
 
 
 async def _log(request: web.Request) -> web.StreamResponse:

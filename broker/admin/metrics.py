@@ -356,6 +356,8 @@ TABLE: tuple[Row, ...] = (
         lambda s: s.log_client.stats.sessions_lost),
     Row("frazil_log_lag", GAUGE, "Positions known to be in the log and not applied.",
         lambda s: s.log_client.stats.lag),
+    Row("frazil_log_applied_position", GAUGE, "The newest position that is applied.",
+        lambda s: s.log_client.machine.position),
     Row("frazil_log_entries_applied", COUNTER, "Entries of all agents applied.",
         lambda s: s.log_client.stats.entries_applied),
     Row("frazil_log_commands_applied", COUNTER, "Commands in them.",

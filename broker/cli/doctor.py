@@ -40,6 +40,8 @@ from broker.node import EdgeStats
 from broker.sasl.rules import rules_by_listener
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
+from broker.workers import seats
+from broker.workers.supervisor import count_of
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
 from coordinator.log.open_log import open_log
 from coordinator.machine.machine import Machine
@@ -85,6 +87,7 @@ async def examine(loaded: Loaded) -> list[Finding]:
     if not any(finding.bad for finding in findings):
         findings += await (_told(settings) if running else _compared(settings))
     findings += _ports(settings, running=running)
+    findings += _workers(settings)
     findings += _certificates(settings)
     return findings
 
@@ -262,6 +265,9 @@ def _exists(url: str) -> bool:
 
 def _ports(settings: Settings, *, running: bool) -> list[Finding]:
     wanted = [("listen", address.host, address.port or 0) for address in settings.listen]
+    workers = count_of(settings)
+    if workers > 1:
+        wanted += [("workers.port.step", *each) for each in seats.own_places(settings, workers)]
     for name, setting in HTTP_LISTENERS.items():
         wanted += [(setting, each.host, each.port) for each in settings.http_addresses(name)]
     findings = []
@@ -283,6 +289,13 @@ def _ports(settings: Settings, *, running: bool) -> list[Finding]:
                 )
             )
     return findings
+
+
+def _workers(settings: Settings) -> list[Finding]:
+    """Whether there can be as many as the settings want."""
+    workers = count_of(settings)
+    mistakes = [] if workers == 1 else seats.contradictions(settings, workers)
+    return [Finding("workers", bad=True, text=each) for each in mistakes]
 
 
 def _certificates(settings: Settings) -> list[Finding]:

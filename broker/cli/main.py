@@ -89,10 +89,16 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="TLS, users and rights, with certificates and clients' settings in DIR/secure",
     )
+    dev.add_argument("--workers", help=argparse.SUPPRESS)  # To be refused with a reason.
     _add_config(dev)
     dev.set_defaults(run=_dev, name="frazil dev")
 
-    serve = commands.add_parser("serve", help="one agent of a cluster")
+    serve = commands.add_parser("serve", help="one agent of a cluster, or one for each core")
+    serve.add_argument(
+        "--workers",
+        metavar="N|auto",
+        help="agents, each a process of its own (default 1); auto: one for each core",
+    )
     _add_config(serve)
     serve.set_defaults(run=_serve, name="frazil serve")
 
@@ -255,6 +261,11 @@ def _dev(options: argparse.Namespace) -> int:
     if secure is not None:
         defaults |= dev.secure_defaults(secure, port=options.port)
     loaded = _load(options, defaults=defaults)
+    if loaded.settings.workers != 1:
+        raise FailedError(
+            "it is one process, whose log (SQLite) no other can have: leave workers out, or use"
+            " frazil serve with etcd"
+        )
     _prepare(options.data)
     command = "frazil" if shutil.which("frazil") else sys.argv[0]
     return _run(
@@ -299,7 +310,19 @@ def _prepare(data: Path) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    return _run(_load(options, defaults={}), greet=_serving)
+    texts = _texts(options, defaults={})
+    loaded = load(**texts, environ=os.environ)
+    if loaded.settings.workers == 1:
+        return _run(loaded, greet=_serving)
+    from broker.workers import supervisor
+
+    count = supervisor.count_of(loaded.settings)
+    if count == 1:
+        return _run(loaded, greet=_serving)
+    try:
+        return supervisor.run(loaded, texts, count, announce=lambda line: print(line, flush=True))
+    except supervisor.WorkersError as error:
+        raise FailedError(str(error)) from error
 
 
 def _serving(listening: dict[str, tuple[str, int]]) -> str:
@@ -426,11 +449,17 @@ def _export(arguments: list[str]) -> int:
 
 
 def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
-    """All sources of settings. `FRAZIL_CONFIG` names the file when no flag does."""
+    return load(**_texts(options, defaults=defaults), environ=os.environ)
+
+
+def _texts(options: argparse.Namespace, *, defaults: dict[str, str]) -> dict[str, Any]:
+    """All sources of settings but the environment, for `load`. `FRAZIL_CONFIG` names the file when no
+    flag does."""
     file = getattr(options, "config", None)
     if file is None and "FRAZIL_CONFIG" in os.environ and hasattr(options, "config"):
         file = Path(os.environ["FRAZIL_CONFIG"])
     text = None
+    workers = getattr(options, "workers", None)
     is_kafkas = file is not None and file.suffix == ".properties"
     if file is not None:
         try:
@@ -440,10 +469,9 @@ def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
         except UnicodeDecodeError as error:
             form = "a file of properties" if is_kafkas else "TOML"
             raise FailedError(f"{file} is not {form}: it is not UTF-8 text") from error
-    return load(
-        defaults=defaults,
-        toml=None if is_kafkas else text,
-        properties=text if is_kafkas else None,
-        environ=os.environ,
-        flags=options.set,
-    )
+    return {
+        "defaults": defaults,
+        "toml": None if is_kafkas else text,
+        "properties": text if is_kafkas else None,
+        "flags": [*options.set, *([f"workers={workers}"] if workers is not None else [])],
+    }

@@ -112,6 +112,12 @@ def _optional_boolean(text: str) -> bool | None:
     return None if text.strip().lower() in ("", "auto") else values.boolean(text)
 
 
+def _workers(text: str) -> int | None:
+    return (
+        None if text.strip().lower() == "auto" else values.whole_number(text, minimum=1, maximum=64)
+    )
+
+
 def _url(*schemes: str) -> ValueType[str]:
     def parse(text: str) -> str:
         scheme, colon, _ = text.strip().partition("://")
@@ -145,6 +151,7 @@ NAME = ValueType("name", _name)
 OPTIONAL_NAME = ValueType("name", _optional_name)
 BOOLEAN = ValueType("true or false", values.boolean)
 BOOLEAN_OR_AUTO = ValueType("true, false or auto", _optional_boolean)
+WORKERS = ValueType("number or `auto`", _workers)
 HTTP_URL = ValueType("URL", _http_url)
 ADDRESSES = ValueType("addresses", http_values.addresses)
 LISTENERS = ValueType("addresses", _listeners)
@@ -207,6 +214,12 @@ class Settings:
         "This agent's name, kept over restarts: a new agent of a name replaces the old one."
         " Empty: the address that clients are told of the first listener, with the machine's name"
         " before it where that is loopback.")
+    workers: int | None = _setting("workers", "1", WORKERS,
+        "Processes of `frazil serve`, each of them an agent; auto: one a core. cache.bytes,"
+        " produce.buffer.bytes and telemetry.metrics.bytes are of all of them together.")
+    workers_port_step: int = _setting("workers.port.step", "100", _number(1, 10_000),
+        "Of several workers the first is told to clients with the port of a listener and this (9192),"
+        " the second with twice this (9292), …: there each is reached alone, at the port itself any.")
     zone: str = _setting("zone", "", OPTIONAL_NAME,
         "Availability zone of this agent. Consumers whose client.rack it is are sent here by"
         " Fetch (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata.")

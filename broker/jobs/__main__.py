@@ -20,8 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from typing_extensions import override
-
 from broker import logs
 from broker.environment import loop_factory, now_ms, software_version, store_options
 from broker.jobs.kinds.job_table import JOBS
@@ -39,15 +37,6 @@ NICE: Final = 10
 OOM_SCORE: Final = 500
 """Added to the share of memory, in thousandths, by which Linux chooses whom to kill."""
 STATUS_S: Final = 2.0
-
-
-class _WorkerField(logging.Filter):
-    """Says on each line whose it is: the agent writes to the same place."""
-
-    @override
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.worker = os.getpid()
-        return True
 
 
 def main() -> int:
@@ -92,9 +81,8 @@ async def _main(connection: socket.socket) -> NoReturn:
 
 async def _work(channel: Channel, hello: dict[str, Any]) -> None:
     settings = settings_of_json(hello["settings"])
-    logs.set_up(level=settings.logs_level, form=settings.logs_format)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_WorkerField())
+    # The agent writes to the same place.
+    logs.set_up(level=settings.logs_level, form=settings.logs_format, worker=os.getpid())
     if hello["version"] != software_version():
         raise FrameError(
             f"the agent is version {hello['version']}, and what is installed is now"

@@ -18,7 +18,7 @@ BUSY_PART: Final = 0.95
 """Who waits for more of the time than this may want anything."""
 
 
-class Look(NamedTuple):
+class UsageSoFar(NamedTuple):
     """What a sensor had counted at some time."""
 
     at_ms: int
@@ -26,8 +26,8 @@ class Look(NamedTuple):
     waited_ms: int
 
 
-def demand(before: Look, now: Look, limit: float) -> float:
-    """What its clients would have used a second between two looks if they had not waited; all of the limit
+def demand(before: UsageSoFar, now: UsageSoFar, limit: float) -> float:
+    """What its clients would have used a second between two times if they had not waited; all of the limit
     at most, and of those who waited nearly all the time."""
     elapsed_ms = max(1, now.at_ms - before.at_ms)
     waited = min(1.0, (now.waited_ms - before.waited_ms) / elapsed_ms)

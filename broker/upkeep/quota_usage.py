@@ -3,7 +3,7 @@
 Only with `frazil.quota.scope=cluster`: every two seconds, while anything is used up, each agent reports
 what was used lately (`ReportUsage`), and takes its part of each quota by what all have reported
 (`broker.quotas.parts`). Whoever is not in the reports has an even part. Quotas of addresses are each
-agent's own. Between two looks the parts may add up to a little more or less than the quota.
+agent's own. Between two samples the parts may add up to a little more or less than the quota.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.node import Node
 from broker.quotas.entities import Holder
-from broker.quotas.parts import Look, demand, shares
+from broker.quotas.parts import UsageSoFar, demand, shares
 from broker.quotas.sensors import AnySensor, Key
 from coordinator.commands.config_commands import (
     CONFIG_LEVEL,
@@ -29,7 +29,7 @@ from protocol.types import Incarnation
 logger = logging.getLogger(__name__)
 
 REPORT_S: Final = 2.0
-LOOKS: Final = 3
+SAMPLES: Final = 3
 """What is wanted is told by so many of them: clients that write much at once use nothing in between."""
 NAMES_MAX: Final = 100_000
 """Characters of one report; they take four bytes at most."""
@@ -51,9 +51,9 @@ class UsageReports:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._has_rows = False
-        self._looks: dict[Key, deque[Look]] = {}
+        self._samples: dict[Key, deque[UsageSoFar]] = {}
         """The newest ones of what was used lately, the oldest first."""
-        self._looked = Look(node.quotas.boot_ms(), 0.0, 0)
+        self._sampled = UsageSoFar(node.quotas.boot_ms(), 0.0, 0)
         """Whatever is new since then had used nothing yet."""
 
     async def look(self) -> None:
@@ -88,20 +88,20 @@ class UsageReports:
 
     def _rows(self, busy: dict[Key, AnySensor]) -> tuple[UsageRow, ...]:
         now_ms = self._node.quotas.boot_ms()
-        known, self._looks = self._looks, {}
+        known, self._samples = self._samples, {}
         rows = []
         characters = 0
         for (quota, holder), sensor in busy.items():
             characters += len(holder.user) + len(holder.client_id)
             if characters > NAMES_MAX:
                 break
-            looks = known.get((quota, holder)) or deque([self._looked], LOOKS)
-            now = Look(now_ms, sensor.used, sensor.waited_by(now_ms))
-            wanted = demand(looks[0], now, sensor.limit)
-            looks.append(now)
-            self._looks[quota, holder] = looks
+            samples = known.get((quota, holder)) or deque([self._sampled], SAMPLES)
+            now = UsageSoFar(now_ms, sensor.used, sensor.waited_by(now_ms))
+            wanted = demand(samples[0], now, sensor.limit)
+            samples.append(now)
+            self._samples[quota, holder] = samples
             rows.append(UsageRow(quota, holder.user, holder.client_id, wanted))
-        self._looked = Look(now_ms, 0.0, 0)
+        self._sampled = UsageSoFar(now_ms, 0.0, 0)
         return tuple(sorted(rows))
 
     def _take(self, busy: dict[Key, AnySensor], incarnation: Incarnation) -> None:

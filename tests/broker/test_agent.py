@@ -96,7 +96,7 @@ def test_whoever_connects_while_an_agent_starts_is_refused_or_served(loop: NewLo
             await knocking
             assert knocks > 0
             await running.until(ready=True)
-            hosts = {host for host, _ in running.agent._doors["PLAINTEXT"]._servers}
+            hosts = {host for host, _ in running.agent._doors[0][1]._servers}
             assert "127.0.0.1" in hosts
             for host in hosts:
                 assert not await turned_away(running.port, host=host)

@@ -13,7 +13,8 @@ import pytest
 # Of PyIceberg's parts; PyYAML is none.
 from strictyaml.ruamel.main import YAML
 
-from broker.config.settings import Settings, load
+from broker.config.settings import Settings, advertised, load
+from broker.workers import seats
 from iceberg_export import settings as export_settings
 from tests.parts import install
 
@@ -253,3 +254,51 @@ def test_what_cannot_work_is_told_when_it_is_rendered(kind: str) -> None:
     done = helm(*values)
     assert done.returncode != 0
     assert re.sub(r"\\+", "", sentence) in re.sub(r"\\+", "", done.stderr)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(), TLS, ("kafka.listeners=SSL://0.0.0.0:9092", *TLS)],
+    ids=["plain", "tls", "listeners"],
+)
+def test_each_worker_of_a_pod_is_reached_where_clients_are_told_to(values: Sequence[str]) -> None:
+    given = ("workers=2", "networkPolicy.enabled=true", *values)
+    settings = agent_settings(*given)
+    assert settings.workers == 2
+    assert seats.contradictions(settings, 2) == []
+    bound = {each.name: each.port or 0 for each in settings.listen}
+    places = [seats.Seat(number, 2, settings.node_name, bound, (9094,), ()) for number in (1, 2)]
+    told = {
+        listener.port
+        for seat in places
+        for listener in advertised(
+            seats.settings_of(settings, seat),
+            ports=seats.own_ports(settings, seat.number),
+            host_name="pod",
+        )
+    }
+    assert told == {9192, 9292}
+    objects = rendered(*given)
+    opened = {
+        each["name"]: each["containerPort"]
+        for each in container(objects["StatefulSet", "frazil"])["ports"]
+    }
+    assert opened == {"kafka": 9092, "kafka-w1": 9192, "kafka-w2": 9292, "http": 9094}
+    named = {each["port"] for each in objects["Service", "frazil-agents"]["spec"]["ports"]}
+    assert named == {9092, 9192, 9292}
+    let_in = objects["NetworkPolicy", "frazil"]["spec"]["ingress"][0]["ports"]
+    assert [each["port"] for each in let_in] == ["kafka", "kafka-w1", "kafka-w2"]
+
+
+def test_one_worker_has_no_ports_besides() -> None:
+    objects = rendered()
+    assert "workers" not in objects["ConfigMap", "frazil"]["data"]["frazil.toml"]
+    ports = container(objects["StatefulSet", "frazil"])["ports"]
+    assert [each["name"] for each in ports] == ["kafka", "http"]
+
+
+@pytest.mark.parametrize("value", ["workers=auto", "settings.workers=2", "workers=0"])
+def test_a_number_of_workers_that_nobody_could_open_ports_for_is_refused(value: str) -> None:
+    done = helm(*STORE, value)
+    assert done.returncode != 0
+    assert "workers is a value of the chart's own" in done.stderr

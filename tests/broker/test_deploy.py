@@ -10,6 +10,7 @@ from broker.admin import metrics
 from broker.admin.memory_bound import ROW_BYTES, memory_bound
 from broker.config.http_values import token
 from broker.config.settings import BY_NAME, load
+from broker.workers import joined_metrics
 from iceberg_export.runs import metrics as loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES
 
@@ -35,7 +36,10 @@ def test_the_dashboard_uses_metrics_that_exist() -> None:
 
 @pytest.mark.parametrize(
     ("file", "names"),
-    [("alerts.yaml", metrics.NAMES), ("exporter-alerts.yaml", loop_metrics.NAMES)],
+    [
+        ("alerts.yaml", (*metrics.NAMES, *joined_metrics.NAMES)),
+        ("exporter-alerts.yaml", loop_metrics.NAMES),
+    ],
     ids=["agents", "exporter"],
 )
 def test_alerts_use_metrics_that_exist_and_each_has_a_summary(file: str, names) -> None:

@@ -175,7 +175,7 @@ def test_nobody_waits_behind_a_door_that_was_shut(loop: NewLoop) -> None:
     on(loop, test)
 
 
-HEAVY = ("aiohttp", "aiobotocore", "botocore", "cryptography", "joserfc", "prometheus_client")
+HEAVY = ("aiohttp", "aiobotocore", "botocore", "cryptography", "joserfc")
 """A third of a start, or more, if they came before clients are served."""
 
 

@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -109,9 +109,13 @@ class Running:
 
 @asynccontextmanager
 async def agent_of(
-    place: Place, *flags: str, store: FaultyStore | None = None, log: FaultyLog | None = None
+    place: Place,
+    *flags: str,
+    store: FaultyStore | None = None,
+    log: FaultyLog | None = None,
+    own_ports: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Running]:
-    """An agent with open doors; killed at the end if it still runs."""
+    """An agent with open doors; killed at the end if it still runs. `own_ports`: the agent's."""
     store, log = store or place.store(), log or place.log()
     parts = Parts(
         store=store,
@@ -120,7 +124,7 @@ async def agent_of(
         boot_ms=lambda: time.monotonic_ns() // 1_000_000,
         rng=random.Random(7),
     )
-    agent = Agent(settings_of(*flags), parts)
+    agent = Agent(settings_of(*flags), parts, own_ports=own_ports)
     task = asyncio.get_running_loop().create_task(agent.run())
     await agent.opened()
     running = Running(agent, store, log, task)

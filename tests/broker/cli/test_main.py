@@ -14,6 +14,7 @@ from broker.cli.command_result import CommandResult
 from tests.kit.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
+PLACE = ("--set", "store=file:///s", "--set", "log=etcd://127.0.0.1:1/p")
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,17 @@ def run(*arguments: str) -> int:
         (["serve", "--set", "log=sqlite:///l.db"], "store is not set"),
         (["serve", "--set", "store=file:///s"], "log is not set"),
         (["serve", "--set", "store=s3:/b", "--set", "log=sqlite:///l"], "is not one of s3://"),
+        (["dev", "--workers", "2"], "it is one process, whose log (SQLite) no other can have"),
+        (["dev", "--set", "workers=auto"], "it is one process, whose log (SQLite)"),
+        (
+            ["serve", "--workers", "many", *PLACE],
+            'workers (from --set): "many" is not a whole number',
+        ),
+        (["serve", "--workers", "2", *PLACE, "--set", "log=sqlite:///l.db"], "cannot share log"),
+        (
+            ["serve", "--workers", "2", *PLACE, "--set", "workers.port.step=2"],
+            "the port 9094 of worker 1 at listener PLAINTEXT is that of the http listener",
+        ),
         (["doctor", "--set", "store=file:///s"], "log is not set"),
         (["group"], "list, describe, reset or delete"),
         (["group", "list", "--bootstrap", "nowhere"], '"nowhere" is not an address'),
@@ -181,6 +193,17 @@ def test_doctor_finds_a_folder_and_free_ports_in_order(
     assert all(line.startswith("ok") for line in lines)
     assert {line.split()[1] for line in lines} == {"settings", "store", "clock", "log", "ports"}
     assert not (tmp_path / "log.db").exists()
+
+
+def test_doctor_looks_at_the_ports_of_each_worker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "listen=127.0.0.1:17000\nworkers=2\nworkers.port.step=3\n"
+    code, lines = doctor(capsys, tmp_path, text)
+    assert code == 1
+    for port in (17003, 17006):
+        assert [line for line in lines if f"workers.port.step 127.0.0.1:{port}" in line]
+    assert [line for line in lines if line.startswith("BAD  workers") and "cannot share" in line]
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do(

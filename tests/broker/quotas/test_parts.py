@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.quotas.parts import IDLE_PART, Look, demand, shares
+from broker.quotas.parts import IDLE_PART, UsageSoFar, demand, shares
 from broker.upkeep.quota_usage import REPORT_S, UsageReports
 from coordinator.commands.config_commands import Quota
 from coordinator.machine.machine import Machine
@@ -46,8 +46,8 @@ def test_who_wants_little_gets_it_and_some_room_and_the_others_share_the_rest(de
     [(0, 0, 0), (800, 0, 400), (800, 1_000, 800), (1_800, 1_500, LIMIT), (10, 2_000, LIMIT)],
 )
 def test_who_had_to_wait_wants_what_it_would_have_used_all_the_time(used, waited_ms, wanted):
-    before = Look(5_000, 100.0, 300)
-    now = Look(7_000, 100.0 + used, 300 + waited_ms)
+    before = UsageSoFar(5_000, 100.0, 300)
+    now = UsageSoFar(7_000, 100.0 + used, 300 + waited_ms)
     assert demand(before, now, LIMIT) == wanted
 
 

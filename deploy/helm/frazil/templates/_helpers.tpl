@@ -25,6 +25,17 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* The ports at which each of several workers is reached alone, besides service.port; named w1, w2, … */}}
+{{- define "frazil.workerPorts" -}}
+{{- $workers := int .Values.workers -}}
+{{- if gt $workers 1 -}}
+{{- $step := index .Values.settings "workers.port.step" | default 100 | int -}}
+{{- range $number := untilStep 1 (int (add $workers 1)) 1 }}
+- {name: kafka-w{{ $number }}, port: {{ add $.Values.service.port (mul $number $step) }}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* A setting's value as text: Helm reads numbers as floats, and would write 100 MiB as 1.048576e+08. */}}
 {{- define "frazil.value" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}

@@ -1,0 +1,1 @@
+"""Several agents of one machine, and their supervisor."""
