@@ -11,6 +11,7 @@ from coordinator.barrier import Barrier
 from coordinator.commands.entries import Command, Outcome
 from coordinator.log.metadata_log import LogError, LogUnavailableError, MetadataLog
 from coordinator.machine.machine import Machine
+from coordinator.own_entries import OwnEntries
 from coordinator.proposer import NotDoneError, Proposer
 from coordinator.replica import Applied, Replica, ReplicaStoppedError, first_error
 from coordinator.session import LifecycleManager, ReplacedError
@@ -63,7 +64,8 @@ class LogClient:
         self._settings = settings
         self._left = asyncio.Event()
         self._before_joining = before_joining
-        self._replica = Replica(log, self.machine, self.stats, snapshots)
+        own = OwnEntries()
+        self._replica = Replica(log, self.machine, self.stats, snapshots, own=own)
         self._barrier = Barrier(
             log,
             wait_for=self._replica.wait_for,
@@ -78,6 +80,7 @@ class LogClient:
             over_budget=lambda: self.over_budget,
             tick_ms=settings.tick_ms,
             stats=self.stats,
+            own=own,
         )
         self._lifecycle = LifecycleManager(
             log,

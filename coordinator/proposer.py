@@ -39,6 +39,7 @@ from coordinator.log.metadata_log import (
     Session,
     SessionLostError,
 )
+from coordinator.own_entries import OwnEntries
 from coordinator.replica import Applied
 from coordinator.stats import LogClientStats
 from protocol.types import Incarnation
@@ -86,8 +87,11 @@ class Proposer:
         over_budget: Callable[[], bool],
         tick_ms: int,
         stats: LogClientStats,
+        own: OwnEntries,
     ) -> None:
+        """`own`: told of each entry before it is appended."""
         assert tick_ms > 0
+        self._own = own
         self._log = log
         self._now_ms = now_ms
         self._live_agents = live_agents
@@ -101,6 +105,11 @@ class Proposer:
         self._waiting: deque[_Proposal] = deque()
         self._sent: dict[tuple[Incarnation, int], list[asyncio.Future[Outcome]]] = {}
         self._work = asyncio.Event()
+        """Something waits, or there was nothing for long."""
+        self._silent = False
+        self._worked_s = 0.0
+        """When there was something to do, the last time, in the loop's time."""
+        self._watch: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._on_lost: Callable[[Session, int], None] = lambda _session, _last: None
@@ -187,20 +196,35 @@ class Proposer:
     async def run(self) -> None:
         """Append what is proposed, for ever."""
         loop = asyncio.get_running_loop()
-        pace_s = loop.time()
-        while True:
-            if not await self._work_within(self._tick_s):
-                if self._session is not None and self._may_send():
+        pace_s = self._worked_s = loop.time()
+        self._watch_silence(loop)
+        try:
+            while True:
+                await self._work.wait()
+                self._worked_s = loop.time()
+                if self._silent:
                     self._tick()
-                continue
-            await asyncio.sleep(max(0.0, pace_s - loop.time()))
-            session = self._session
-            if session is None or not self._may_send():
-                self.refuse_waiting("this agent has no proven session")
-                continue
-            pace_s = loop.time() + max(1, self._live_agents()) / ENTRIES_PER_SECOND_MAX
-            if proposals := self._take(session.incarnation):
-                await self._append(session, proposals)
+                if pace_s > self._worked_s:
+                    await asyncio.sleep(pace_s - self._worked_s)
+                session = self._session
+                if session is None or not self._may_send():
+                    self.refuse_waiting("this agent has no proven session")
+                    continue
+                pace_s = loop.time() + max(1, self._live_agents()) / ENTRIES_PER_SECOND_MAX
+                if proposals := self._take(session.incarnation):
+                    await self._append(session, proposals)
+        finally:
+            assert self._watch is not None
+            self._watch.cancel()
+
+    def _watch_silence(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have `run` look when there was nothing to do for as long as a tick; one timer for all."""
+        due_s = self._worked_s + self._tick_s
+        if loop.time() >= due_s:
+            self._silent = True
+            self._work.set()
+            due_s = loop.time() + self._tick_s
+        self._watch = loop.call_at(due_s, self._watch_silence, loop)
 
     def shut(self) -> None:
         """The agent ends: nothing will be settled any more."""
@@ -212,16 +236,10 @@ class Proposer:
 
     def _tick(self) -> None:
         """Nothing was said for long: write the clock, and who hears the outcome does not matter."""
-        abandoned = self.propose(Tick())
-        assert not abandoned.done()
-
-    async def _work_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._work.wait()
-        except TimeoutError:
-            return False
-        return True
+        self._silent = False
+        if not self._waiting and self._session is not None and self._may_send():
+            abandoned = self.propose(Tick())
+            assert not abandoned.done()
 
     def _take(self, incarnation: Incarnation) -> list[_Proposal]:
         """The next entry's worth of proposals, at least one if any wait."""
@@ -243,13 +261,22 @@ class Proposer:
     async def _append(self, session: Session, proposals: list[_Proposal]) -> None:
         n = self._next_n
         self._next_n += 1
+        clock_ms = self._now_ms()
         payload = join_entry(
             incarnation=session.incarnation,
             n=n,
-            clock_ms=self._now_ms(),
+            clock_ms=clock_ms,
             commands=[_numbered(proposal, session, n) for proposal in proposals],
         )
         assert len(payload) <= ENTRY_BYTES_MAX
+        self._own.keep(
+            session.id,
+            payload,
+            incarnation=session.incarnation,
+            n=n,
+            clock_ms=clock_ms,
+            commands=tuple([proposal.command for proposal in proposals]),
+        )
         self._sent[session.incarnation, n] = [proposal.future for proposal in proposals]
         self._idle.clear()
         started_s = asyncio.get_running_loop().time()

@@ -36,6 +36,7 @@ from coordinator.log.metadata_log import (
     MetadataLog,
 )
 from coordinator.machine.machine import Machine
+from coordinator.own_entries import OwnEntries
 from coordinator.snapshot.loading import Loader, SnapshotSource, until_answered
 from coordinator.stats import LogClientStats
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
@@ -96,9 +97,12 @@ class Replica:
         machine: Machine,
         stats: LogClientStats,
         snapshots: SnapshotSource | None = None,
+        *,
+        own: OwnEntries | None = None,
     ) -> None:
-        """Without `snapshots` it begins at the log's beginning."""
+        """Without `snapshots` it begins at the log's beginning. `own`: what this agent appends."""
         self.machine = machine
+        self._own = OwnEntries() if own is None else own
         self._log = log
         self._stats = stats
         self._loader = (
@@ -290,6 +294,8 @@ class Replica:
         self._bytes_at = {place: at for place, at in self._bytes_at.items() if place >= older}
 
     def _decode(self, logged: LogEntry) -> Entry:
+        if (own := self._own.take(logged)) is not None:
+            return own
         try:
             entry = decode_entry(logged.payload)
         except CodecError as error:

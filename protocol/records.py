@@ -13,7 +13,7 @@ Leaves out: formats 0 and 1 (gone with Kafka 4.0), and checks that need a topic'
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -231,12 +231,6 @@ def batch_positions(buffer: Buffer) -> "tuple[array[int], array[int]]":
         counts.append(last_delta + 1)
         at += size
     return starts, counts
-
-
-def base_offsets(buffer: Buffer, starts: Iterable[int]) -> list[int]:
-    """Of the batches at `starts`: the base offsets that they say."""
-    unpack = _OFFSET.unpack_from
-    return [unpack(buffer, start)[0] for start in starts]
 
 
 def set_log_append_time(buffer: bytearray | memoryview, at: int, now_ms: int) -> None:

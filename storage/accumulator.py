@@ -5,11 +5,13 @@ not fit any more (bytes, or an entry's worth of items), so `add` never has to be
 sealed queues up until the caller closes it, and `waiting_bytes` tells the caller when to stop
 reading from sockets (P15).
 
-Group commit: with no PUT in flight the open chunk is due after `linger_ms`, with PUTs in flight
-after `busy_linger_ms`, in both cases within a budget of PUTs per second, since PUTs cost money.
-A chunk of `worthwhile_bytes` is worth its PUT and is not held back by the budget, only counted in
-it afterwards: else a producer with a few small batches in flight would get ten round trips a
-second. A sealed chunk is due at once.
+Group commit: with no chunk in flight, on its way into store and log, the open one is due after
+`linger_ms`, with others in flight after half of what a chunk takes on that way (`round_ms`), at most
+`busy_linger_ms`: so nobody waits for more than one and a half of it. In both cases within a budget
+of PUTs per second, since PUTs cost money. A chunk of `worthwhile_bytes` is worth its PUT and is not
+held back by the budget, only counted in it afterwards: else a producer with a few small batches in
+flight would get ten round trips a second. Beyond the budget it waits for `busy_linger_ms`, to be
+worth more. A sealed chunk is due at once.
 
 Invariants: batches of a partition keep the order in which they came, within a chunk and from
 chunk to chunk; chunks close in the order of opening. Pure: the time comes in as `now_ms`, which
@@ -38,6 +40,8 @@ ITEM_ENTRY_BYTES: Final = 48
 """What a batch may take in the log's entry, an upper bound; plain batches share items."""
 SPAN_ENTRY_BYTES: Final = 40
 """What a partition may take in the log's entry, an upper estimate."""
+BUSY_LINGER_MS_MIN: Final = 5
+"""What is faster is worth waiting for: chunks cost work, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Limits:
     """Of the log's entry that commits the chunk; the rest of 64 KiB is the entry's own."""
     linger_ms: int = 0
     busy_linger_ms: int = 50
+    """With chunks in flight, at most; `BUSY_LINGER_MS_MIN` at least."""
     worthwhile_bytes: int = 64 * 1024
     puts_per_second: int = 10
     puts_burst: int = 10
@@ -145,6 +150,11 @@ def group_items(start: int, batches: Iterable[PendingBatch]) -> tuple[list[Item]
             )
         else:
             places.append(BatchPlace(len(items), 0))
+            if batch.producer_id < 0:
+                # Whatever its header says of epoch and sequence: the log does not tell it either.
+                items.append(Item(skip, batch.length, batch.records, batch.timestamp_max))
+                at = batch.start + batch.length
+                continue
             items.append(
                 Item(
                     skip,
@@ -310,6 +320,9 @@ class Accumulator:
         self.limits = limits
         self.waiting_bytes = 0
         """Bytes of all batches that are not in a closed chunk yet."""
+        self.round_ms = 0.0
+        """How long chunks take, lately, from being closed into the log, as their caller measures; 0:
+        nobody knows yet."""
         self._open: _OpenChunk | None = None
         self._sealed: deque[_OpenChunk] = deque()
         self._budget = PutBudget(
@@ -371,7 +384,7 @@ class Accumulator:
         )
 
     def due_ms(self, in_flight: int) -> int | None:
-        """When the next chunk is due with so many PUTs in flight; None: nothing waits.
+        """When the next chunk is due with so many others in flight; None: nothing waits.
 
         May lie in the past. It changes with `add`, `close`, `withdraw` and with `in_flight`.
         """
@@ -380,13 +393,18 @@ class Accumulator:
             return self._sealed[0].opened_ms
         if self._open is None:
             return None
-        linger_ms = self.limits.linger_ms
+        opened_ms = self._open.opened_ms
+        soonest_ms = latest_ms = opened_ms + self.limits.linger_ms
         if in_flight:
-            linger_ms = max(linger_ms, self.limits.busy_linger_ms)
-        due_ms = self._open.opened_ms + linger_ms
+            busy_ms = self.limits.busy_linger_ms
+            latest_ms = max(latest_ms, opened_ms + busy_ms)
+            if self.round_ms:
+                busy_ms = min(busy_ms, max(int(self.round_ms / 2), BUSY_LINGER_MS_MIN))
+            soonest_ms = max(soonest_ms, opened_ms + busy_ms)
+        due_ms = max(soonest_ms, self._budget.ready_ms())
         if self._open.data_bytes >= self.limits.worthwhile_bytes:
-            return due_ms
-        return max(due_ms, self._budget.ready_ms())
+            return min(due_ms, latest_ms)
+        return due_ms
 
     def due(self, now_ms: int, in_flight: int) -> bool:
         """Whether `close` should be called now."""

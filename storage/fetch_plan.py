@@ -27,7 +27,29 @@ class SpanRead(NamedTuple):
     """The whole object is worth reading."""
 
 
-Piece = TypeVar("Piece", Span, Page)
+class SpanPart(NamedTuple):
+    """The first bytes of the end of a segment's span: how many batches they hold is not known yet."""
+
+    span: Span
+    """The whole."""
+    start: int
+    """First byte in the object."""
+    length: int
+    """Bytes; there are more behind them."""
+    base_offset: int
+    """All before it lies before these bytes."""
+
+    @property
+    def object_id(self) -> ObjectId:
+        return self.span.object_id
+
+    @property
+    def next_offset(self) -> int:
+        """Of the span: nothing is known before."""
+        return self.span.next_offset
+
+
+Piece = TypeVar("Piece", Span, Page, SpanPart)
 
 
 class Read(NamedTuple, Generic[Piece]):
@@ -66,11 +88,11 @@ def plan_reads(wanted: Iterable[SpanRead], *, whole_bytes_max: int) -> list[Read
     return reads
 
 
-def plan_page_reads(pages: Iterable[Page]) -> list[Read[Page]]:
-    """Reads that together bring every page, each by one of them."""
-    by_object: dict[ObjectId, list[Page]] = {}
-    for page in dict.fromkeys(pages):
-        by_object.setdefault(page.object_id, []).append(page)
+def plan_ranges(pieces: Iterable[Piece]) -> list[Read[Piece]]:
+    """Reads that together bring every page, or part of a span, each by one of them."""
+    by_object: dict[ObjectId, list[Piece]] = {}
+    for piece in dict.fromkeys(pieces):
+        by_object.setdefault(piece.object_id, []).append(piece)
     return [
         read
         for object_id, rows in by_object.items()
@@ -78,7 +100,7 @@ def plan_page_reads(pages: Iterable[Page]) -> list[Read[Page]]:
     ]
 
 
-def _by_start(piece: Span | Page) -> int:
+def _by_start(piece: Span | Page | SpanPart) -> int:
     return piece.start
 
 

@@ -8,16 +8,17 @@ cannot be read is an error, never a gap). Nothing is retried here.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.types import Buffer
 from storage.cache import Cache, SingleFlight
-from storage.fetch_plan import Piece, Read, SpanRead, plan_page_reads, plan_reads
+from storage.fetch_plan import Piece, Read, SpanPart, SpanRead, plan_ranges, plan_reads
 from storage.formats.batches import Batches, DamagedSpanError
 from storage.formats.page import PageFormatError, decode_rows, digest
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
+from storage.span_parts import SpanParts, is_long
 from storage.stores.object_store import ObjectStore, StoreRefusedError
 
 LOADS_MAX: Final = 16
@@ -42,6 +43,17 @@ class PageRows:
     def __len__(self) -> int:
         """Bytes of memory."""
         return len(self.rows) * _ROW_BYTES
+
+
+class Loading(NamedTuple):
+    """Spans that are being read."""
+
+    found: list[Batches]
+    """Those that were in memory."""
+    reads: list[Read[Span]]
+    ranges: list[Read[SpanPart]]
+    flights: list[asyncio.Future[memoryview]]
+    """Of all reads, in their order. They are others', too: nobody cancels them."""
 
 
 @dataclass(slots=True)
@@ -74,6 +86,7 @@ class Reader:
         self._flights: SingleFlight[tuple[ObjectId, int, int], memoryview] = SingleFlight(
             tasks, loads_max=LOADS_MAX
         )
+        self._parts = SpanParts()
         self.stats = ReaderStats()
 
     def cached(self, span: Span) -> Batches | None:
@@ -83,28 +96,45 @@ class Reader:
             self.stats.hits += 1
         return batches
 
+    def cached_at(self, object_id: ObjectId, start: int) -> Batches | None:
+        """Batches in memory that begin there, of whatever span; most often the one that is wanted."""
+        batches = self.cache.get((object_id, start))
+        if type(batches) is Batches:
+            self.stats.hits += 1
+            return batches
+        return None
+
     def _find(self, span: Span) -> Batches | None:
         batches = self.cache.get((span.object_id, span.start))
         if batches is not None:
             assert isinstance(batches, Batches)
-            assert batches.span == span
-            return batches
+            # The first part of a long span begins where the span does.
+            return batches if len(batches) == span.length else None
         whole = self.cache.get((span.object_id, _WHOLE))
         if whole is None:
             return None
         assert isinstance(whole, memoryview)
-        return self._cut(whole, span, data_start=0)
+        return self._cut(whole, span, data_start=0, passing=False)
 
-    def _cut(self, data: memoryview, span: Span, *, data_start: int) -> Batches:
-        """The span out of bytes of its object that begin at `data_start`; kept."""
+    def _cut(self, data: memoryview, span: Span, *, data_start: int, passing: bool) -> Batches:
+        """The span out of bytes of its object that begin at `data_start`; kept, among those that
+        pass if it is old."""
         start = span.start - data_start
         piece = data[start : start + span.length]
         if span.object_id.kind == ObjectKind.SEGMENT and len(piece) < len(data):
             # They are not copied to be patched; a view would keep all that was read with it.
             piece = memoryview(bytes(piece))
         batches = Batches.checked(span, piece)
-        self.cache.put((span.object_id, span.start), batches)
+        self.cache.put((span.object_id, span.start), batches, passing=passing)
+        if is_long(span):
+            self._parts.note(span, batches)
         return batches
+
+    def parts_of(self, span: Span, offset: int) -> Iterable[Span | SpanPart]:
+        """What is to be read of a span from `offset` on: of a long one in a segment, parts."""
+        if not is_long(span) or self._find(span) is not None:
+            return (span,)
+        return self._parts.from_offset(span, offset)
 
     def publish(self, span: Span, data_parts: Sequence[Buffer]) -> None:
         """Keep batches that this agent wrote itself, after apply. The parts are only read."""
@@ -122,24 +152,56 @@ class Reader:
         Raises StoreError: ObjectNotFoundError when an object is gone (plan again),
         DamagedSpanError, StoreUnavailableError, StoreRefusedError.
         """
-        found: dict[Span, Batches] = {}
+        loading = self.begin(wanted)
+        for flight in loading.flights:
+            await asyncio.shield(flight)
+        found = {batches.span: batches for batches in self.finish(loading)}
+        return [found[one.span] for one in wanted]
+
+    def begin(self, wanted: Sequence[SpanRead], parts: Sequence[SpanPart] = ()) -> Loading:
+        """As `load_all`, for those who wait for several at once: all requests are started, and
+        `finish` is called when they have ended."""
+        found: list[Batches] = []
         missing: list[SpanRead] = []
         for one in wanted:
             batches = self._find(one.span)
             if batches is None:
                 missing.append(one)
             else:
-                found[one.span] = batches
-        self.stats.misses += len(missing)
+                found.append(batches)
+        self.stats.misses += len(missing) + len(parts)
         reads = plan_reads(missing, whole_bytes_max=self._whole_bytes_max)
-        # All are started before the first is awaited.
-        flights = [self._start(read) for read in reads]
-        for read, flight in zip(reads, flights, strict=True):
-            data = await asyncio.shield(flight)
+        ranges = plan_ranges(parts)
+        flights = [self._start(read) for read in reads] + [self._start(read) for read in ranges]
+        return Loading(found, reads, ranges, flights)
+
+    def finish(self, loading: Loading) -> list[Batches]:
+        """The batches of every span, and of parts, in any order, of a load all of whose flights have
+        ended. Raises StoreError as `load_all`."""
+        batches = loading.found
+        flights = iter(loading.flights)
+        for read in loading.reads:
+            data = next(flights).result()
             for span in read.pieces:
                 # Another who waited for the same bytes may have cut this span already.
-                found[span] = self._find(span) or self._cut(data, span, data_start=read.start)
-        return [found[one.span] for one in wanted]
+                cut = self._find(span)
+                if cut is None:
+                    cut = self._cut(data, span, data_start=read.start, passing=not read.whole)
+                batches.append(cut)
+        for part_read in loading.ranges:
+            data = next(flights).result()
+            for part in part_read.pieces:
+                batches += self._cut_part(data, part, data_start=part_read.start)
+        return batches
+
+    def _cut_part(self, data: memoryview, part: SpanPart, *, data_start: int) -> list[Batches]:
+        """One or none; kept."""
+        start = part.start - data_start
+        batches = self._parts.read(part, data[start : start + part.length])
+        if batches is None:
+            return []
+        self.cache.put((part.object_id, part.start), batches, passing=True)
+        return [batches]
 
     def cached_page(self, page: Page) -> tuple[Span | Marker, ...] | None:
         """The page's rows if they are in memory."""
@@ -167,7 +229,7 @@ class Reader:
             else:
                 found[page] = rows
         self.stats.page_misses += len(missing)
-        reads = plan_page_reads(missing)
+        reads = plan_ranges(missing)
         flights = [self._start(read) for read in reads]
         for read, flight in zip(reads, flights, strict=True):
             data = await asyncio.shield(flight)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit import own_entries
 from tests.parts import left
 from tests.parts.servers import EtcdServer, MinioServer
 
@@ -71,6 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     left.mark()
+    own_entries.watch()
     config.stash[LEFT] = []
 
 

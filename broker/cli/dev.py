@@ -29,9 +29,6 @@ from protocol.errors import KafkaError
 
 REGISTRY_PORT = 8081
 """Where schema registries are, by custom."""
-PUTS_PER_SECOND = 100
-"""A PUT into a folder costs an fsync, not money."""
-
 
 PRIVATE = 0o077
 """Of new files and folders: nothing for group and others."""
@@ -52,7 +49,6 @@ def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> di
         "store": f"file://{quote(str(folder))}/objects",
         "log": f"sqlite://{folder}/log.db",
         "node.name": "dev",
-        "puts.per.second": str(PUTS_PER_SECOND),
         "logs.level": "warning",
     }
 

@@ -100,6 +100,15 @@ def _number(minimum: int, maximum: int) -> ValueType[int]:
     return _bounded("number", values.whole_number, minimum, maximum)
 
 
+def _number_or_auto(minimum: int, maximum: int) -> ValueType[int | None]:
+    number = _number(minimum, maximum)
+
+    def parse(text: str) -> int | None:
+        return None if text.strip().lower() in ("", "auto") else number.parse(text)
+
+    return ValueType("number or auto", parse)
+
+
 def _bytes(minimum: int, maximum: int) -> ValueType[int]:
     return _bounded("bytes", values.byte_count, minimum, maximum)
 
@@ -263,9 +272,9 @@ class Settings:
         "A chunk is written when it has this size.")
     linger_ms: int = _setting("chunk.linger.ms", "0", _ms(0, 60_000),
         "How long a chunk waits for more. 0: no longer than the write before it takes.")
-    puts_per_second: int = _setting("puts.per.second", "10", _number(1, 10_000),
-        "Objects per second that a lightly loaded agent may write (object stores charge per"
-        " PUT); chunks of 64 KiB and more are not held back.")
+    puts_per_second: int | None = _setting("puts.per.second", "auto", _number_or_auto(1, 10_000),
+        "Objects per second that a lightly loaded agent may write; chunks of 64 KiB and more are"
+        " not held back. auto: 10 on s3://, where each costs money, and 250 in a folder.")
     puts_in_flight_max: int = _setting("puts.in.flight", "8", _number(1, 256),
         "Objects being written at the same time.")
     lease_ttl_ms: int = _setting("lease.ttl.ms", "3000", _ms(1000, 600_000),

@@ -1,32 +1,33 @@
 """Answers of a fetch, partition by partition: bounds, errors, and whole batches. Pure.
 
-Two passes. `check_partition` judges a partition by the machine alone (errors, bounds, bytes there are).
-`collect` takes batches from what is in memory and says which spans are missing for more.
+`collect` takes batches from what is in memory, of partitions that were judged before
+(`broker.fetch.statuses`), and says which spans are missing for more.
 
 What holds (P7): records of a partition come in order from the one asked for, without a gap; limits
 stop before a batch, and the first batch of a fetch is given whole whatever its size. What cannot
-be read is an error of its partition. "Unsure" marks a refusal that a newer entry of the log might
-undo: it may be told only after a barrier (P8). Who reads committed records only is given nothing
+be read is an error of its partition. Who reads committed records only is given nothing
 at or beyond the last stable offset, and is told of every aborted transaction that has a record in
 what is given (KIP-98); of the machine as it is when the answer is made, so both are exact. Markers
 are given to everybody: they are made when asked for, and need no store. Who is sent on to an agent
 of its zone is given bounds and no records (KIP-392); errors come first.
 
-The leader epoch is that of the era. Left out: waiting, sessions, the log and the store.
+Left out: waiting, sessions, the log and the store.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Final, NamedTuple, TypeGuard
 
-from broker.cluster.placement import Placement
+from broker.fetch.loaded import LoadedData
 from broker.fetch.sessions import CachedPartition
+from broker.fetch.statuses import FetchPartitionStatus, fetchable_end
 from coordinator.machine.machine import Machine
 from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode
-from protocol.fetch import TOPIC_IDS_FROM, PartitionAnswer
-from protocol.types import LEADER_EPOCH, TopicId
-from storage.fetch_plan import SpanRead
+from protocol.fetch import PartitionAnswer
+from protocol.types import LEADER_EPOCH
+from storage.fetch_plan import SpanPart, SpanRead
 from storage.formats.batches import Batches
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
 from storage.stores.object_store import ObjectNotFoundError, StoreError
@@ -37,159 +38,17 @@ LOAD_BYTES_MAX: Final = 8 * MiB
 ROWS_MAX: Final = 4_000
 """Rows that one fetch looks at: each takes microseconds, however few bytes it has. Whoever has more
 to read asks again."""
+PORTION_BYTES_MIN: Final = 64 * 1024
+"""Of one partition, as long as there is room: what is given less costs more to look up than to send."""
+LONG_BYTES: Final = MiB // 2
+"""Spans of so many bytes are read for themselves: of them as much as the client wants."""
+ROW_BYTES_MIN: Final = 128
+"""Of a span, about."""
 PAGE_ROW_BYTES: Final = 350
 """About what a row of a page takes in memory."""
 ROUNDS_MAX: Final = 6
 """How often one fetch has something read: a page says where the spans are, and both may be
 somewhere else by then. What has nothing after that is given nothing, and asked for again."""
-
-
-class FetchPartitionStatus(NamedTuple):
-    """A partition of a fetch, before anything is read."""
-
-    row: Partition | None
-    """None when there is none to be read from."""
-    error: ErrorCode = ErrorCode.NONE
-    unsure: bool = False
-    """A newer entry of the log might undo the error."""
-    diverging: bool = False
-    """The client has fetched beyond the end of its epoch (KIP-595)."""
-    sent_on: int | None = None
-    """Node id of an agent in the client's zone, which serves it instead of this one."""
-
-    @property
-    def at_once(self) -> bool:
-        """There is something to tell, whatever the bytes."""
-        return bool(self.error) or self.diverging or self.sent_on is not None
-
-
-def check_partition(
-    machine: Machine, place: CachedPartition, *, version: int, committed: bool, cut_off: bool
-) -> FetchPartitionStatus:
-    """Judge one partition. `cut_off`: too long without a session to say that there is no more."""
-    topic_id = place.topic_id
-    if topic_id is None:
-        assert place.name is not None
-        topic = machine.topics.by_name(place.name)
-        if topic is None:
-            return _UNKNOWN
-        topic_id = topic.topic_id
-    wanted = place.wanted
-    row = machine.partitions.get(topic_id, wanted.partition)
-    if row is None:
-        by_id = version >= TOPIC_IDS_FROM
-        return _UNKNOWN_ID if by_id and machine.topics.by_id(topic_id) is None else _UNKNOWN
-    if wanted.current_leader_epoch > LEADER_EPOCH:
-        return _UNKNOWN_EPOCH
-    offset = wanted.fetch_offset
-    if offset < row.log_start:
-        return _OUT_OF_RANGE  # The log's start only ever grows, so this is sure.
-    if offset > row.end_offset:
-        if wanted.last_fetched_epoch == LEADER_EPOCH:
-            return FetchPartitionStatus(row, unsure=True, diverging=True)
-        return _BEYOND_END
-    if cut_off and offset >= fetchable_end(row, committed=committed):
-        return _CUT_OFF
-    return FetchPartitionStatus(row)
-
-
-def sent_on(
-    seen: FetchPartitionStatus, placement: Placement, *, rack: str, zone: str
-) -> FetchPartitionStatus:
-    """The same for a client whose `rack` is not this agent's zone; `zone`: of its client id."""
-    if seen.row is None or seen.at_once:
-        return seen
-    row = seen.row
-    return seen._replace(
-        sent_on=placement.nearest(row.topic_id, row.partition, rack=rack, zone=zone)
-    )
-
-
-def fetchable_end(row: Partition, *, committed: bool) -> int:
-    """Where a fetch stops: nothing at or beyond it is given."""
-    return row.last_stable if committed else row.end_offset
-
-
-_UNKNOWN: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)
-_UNKNOWN_ID: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_ID, unsure=True)
-_UNKNOWN_EPOCH: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_LEADER_EPOCH)
-_OUT_OF_RANGE: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE)
-_BEYOND_END: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE, unsure=True)
-_CUT_OFF: Final = FetchPartitionStatus(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-NOT_SERVING: Final = FetchPartitionStatus(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-"""The agent cannot tell, and others may."""
-
-
-def bytes_there(found: FetchPartitionStatus, place: CachedPartition, *, committed: bool) -> int:
-    """How much the partition counts for min_bytes: at most what a fetch returns of it."""
-    row = found.row
-    if row is None:
-        return 0
-    offset = place.wanted.fetch_offset
-    end = fetchable_end(row, committed=committed)
-    if offset >= end:
-        return 0
-    limit = max(0, place.wanted.partition_max_bytes)
-    return min(limit, row.bytes_between(offset, end, limit))
-
-
-def watches_of(
-    places: Sequence[CachedPartition], statuses: Sequence[FetchPartitionStatus], *, committed: bool
-) -> tuple[list[tuple[TopicId, int, int, int]], int] | None:
-    """What a delayed fetch is to watch, and the bytes that are there; None: something is to be told
-    at once."""
-    watches = []
-    bytes_found = 0
-    for place, seen in zip(places, statuses, strict=True):
-        row = seen.row
-        if row is None or seen.at_once:
-            return None
-        there = bytes_there(seen, place, committed=committed)
-        bytes_found += there
-        left = max(0, place.wanted.partition_max_bytes - there)
-        watches.append((row.topic_id, row.partition, left, row.last_stable))
-    return watches, bytes_found
-
-
-class LoadedData:
-    """Spans and pages that were read for one fetch, on top of the cache, and the reads that failed."""
-
-    __slots__ = ("batches", "byte_count", "failed", "is_behind", "pages", "rounds", "used")
-
-    def __init__(self) -> None:
-        self.batches: dict[tuple[ObjectId, int], Batches] = {}
-        """By object and first byte."""
-        self.pages: dict[tuple[ObjectId, int], Sequence[Span | Marker]] = {}
-        """Likewise."""
-        self.failed: dict[ObjectId, StoreError] = {}
-        self.is_behind = False
-        """The log is not reached: an object that is gone may have been replaced."""
-        self.rounds = 0
-        """How often was read."""
-        self.used: set[tuple[ObjectId, int]] = set()
-        """Of `batches`, those that the newest answers are made of."""
-        self.byte_count = 0
-        """Of `batches`."""
-
-    def add(self, span: Span, batches: Batches) -> None:
-        self.batches[span.object_id, span.start] = batches
-        self.byte_count += len(batches)
-
-    def forget_unused(self) -> None:
-        """Let go of spans that are of no use any more: their rows were rearranged meanwhile."""
-        if len(self.used) < len(self.batches):
-            self.batches = {key: self.batches[key] for key in self.used}
-            self.byte_count = sum(map(len, self.batches.values()))
-
-    def forget_all(self) -> None:
-        """Let go of all spans."""
-        self.batches.clear()
-        self.used.clear()
-        self.byte_count = 0
-
-    @property
-    def gone(self) -> set[ObjectId]:
-        return {key for key, e in self.failed.items() if isinstance(e, ObjectNotFoundError)}
 
 
 _NOTHING: Final = LoadedData()
@@ -201,34 +60,100 @@ class Collected(NamedTuple):
     """One for each place."""
     missing: list[SpanRead]
     """Spans that must be read for more; then `answers` is only provisional."""
+    parts: list[SpanPart]
+    """Likewise, of long spans."""
     pages: list[Page]
     """Likewise."""
     failures: list[StoreError]
+    idle: set[int]
+    """Of partitions that have nothing to give and are not waited for: the `id` of each place."""
 
     @property
     def is_whole(self) -> bool:
-        return not self.missing and not self.pages
+        return not (self.missing or self.parts or self.pages)
 
     @property
     def missing_bytes(self) -> int:
-        return sum(wanted.span.length for wanted in self.missing)
+        parts = sum([part.length for part in self.parts])
+        return sum([wanted.span.length for wanted in self.missing]) + parts
+
+
+class ObjectFacts(NamedTuple):
+    """What is known of an object that is to be read."""
+
+    order: int
+    """Older ones have smaller numbers."""
+    length: int
+    is_recent: bool
 
 
 class _Budget:
     """The bytes that are left of the fetch's limits."""
 
-    __slots__ = ("again", "committed", "first", "left", "rows", "to_load")
+    __slots__ = (
+        "again",
+        "committed",
+        "first",
+        "left",
+        "object_ids",
+        "objects",
+        "rows",
+        "to_load",
+        "total",
+    )
 
     def __init__(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> None:
         self.committed = committed
-        self.left = bytes_max
+        self.total = self.left = bytes_max
         self.rows = ROWS_MAX
         """What may be looked at. Without one nothing is left."""
         self.first = True
         """Nothing has been given yet: the next batch comes whatever its size."""
         self.again = found is not None
         """Something was read already: only what has nothing yet is worth another read."""
+        self.objects: dict[ObjectId, ObjectFacts] = {}
+        """Those of which something is to be read."""
+        self.object_ids: dict[int, ObjectId] = {}
+        """By number and slot: partitions share objects."""
         self.to_load = LOAD_BYTES_MAX if found is None or found.rounds < ROUNDS_MAX else 0
+
+    def portion(self, count: int) -> int:
+        """Bytes for each of so many partitions. Chunks hold batches of many partitions: who takes a
+        little of each reads a chunk once, and those that come last are given something, too."""
+        return max(self.left // count, PORTION_BYTES_MIN)
+
+
+class _Filling:
+    """The answer of a partition that has records for it."""
+
+    __slots__ = ("answer", "bound", "given", "missing", "offset", "place", "records", "row")
+
+    def __init__(
+        self, answer: PartitionAnswer, place: CachedPartition, row: Partition, bound: int
+    ) -> None:
+        self.answer = answer
+        self.place = place
+        self.row = row
+        self.bound = bound
+        """Nothing at or beyond it is given."""
+        self.offset = place.wanted.fetch_offset
+        """The next one."""
+        self.given = 0
+        """Bytes, of what is missing about."""
+        self.missing = False
+        """Something must be read before there is an answer."""
+        self.records: list[memoryview] = []
+
+    def finish(self, *, committed: bool) -> None:
+        """Put the records into the answer."""
+        if self.missing or not self.given:
+            return
+        answer = self.answer
+        answer.records = self.records
+        answer.records_bytes = self.given
+        if committed:
+            first = self.place.wanted.fetch_offset
+            answer.aborted = [aborted[:2] for aborted in self.row.aborted(first, self.offset)]
 
 
 class Collecting(NamedTuple):
@@ -237,6 +162,8 @@ class Collecting(NamedTuple):
     collected: Collected
     budget: _Budget
     found: LoadedData
+    waiting: list[tuple[_Filling, Row | SpanPart, Iterator[Row | SpanPart]]]
+    """Partitions that come to a row that must be read: the row, and those behind it."""
 
 
 class Collector:
@@ -247,14 +174,18 @@ class Collector:
         machine: Machine,
         *,
         cached: Callable[[Span], Batches | None],
+        cached_at: Callable[[ObjectId, int], Batches | None],
         cached_page: Callable[[Page], Sequence[Span | Marker] | None],
         is_recent: Callable[[ObjectId], bool],
+        parts_of: Callable[[Span, int], Iterable[Span | SpanPart]],
     ) -> None:
         self._machine = machine
         self._cached = cached
         """May raise StoreError (damaged bytes)."""
+        self._cached_at = cached_at
         self._cached_page = cached_page
         self._is_recent = is_recent
+        self._parts_of = parts_of
 
     def collect(
         self,
@@ -273,102 +204,253 @@ class Collector:
         known = _NOTHING if found is None else found
         known.used.clear()
         budget = _Budget(bytes_max, committed=committed, found=found)
-        collected = Collected([], [], [], [])
-        self._take(places, statuses, collected, budget, known)
-        return collected
+        collecting = Collecting(Collected([], [], [], [], [], set()), budget, known, [])
+        self.take(places, statuses, collecting)
+        return collecting.collected
 
-    def begin(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> "Collecting":
+    def begin(self, bytes_max: int, *, committed: bool, found: LoadedData | None) -> Collecting:
         """As `collect`, of places that come one part after the other (`take`)."""
         known = _NOTHING if found is None else found
         known.used.clear()
         budget = _Budget(bytes_max, committed=committed, found=found)
-        return Collecting(Collected([], [], [], []), budget, known)
+        return Collecting(Collected([], [], [], [], [], set()), budget, known, [])
 
     def take(
         self,
         places: Sequence[CachedPartition],
         statuses: Sequence[FetchPartitionStatus],
-        collecting: "Collecting",
+        collecting: Collecting,
     ) -> None:
         """Add the answers for the next places, which were judged just now."""
-        self._take(places, statuses, *collecting)
-
-    def _take(
-        self,
-        places: Sequence[CachedPartition],
-        statuses: Sequence[FetchPartitionStatus],
-        collected: Collected,
-        budget: _Budget,
-        found: LoadedData,
-    ) -> None:
+        collected, budget = collecting.collected, collecting.budget
         committed = budget.committed
+        fillings: list[_Filling] = []
         for place, seen in zip(places, statuses, strict=True):
             answer = _bounds(place, seen, committed=committed)
-            if seen.row is not None and not seen.at_once:
-                self._fill(answer, place, seen.row, budget=budget, found=found, collected=collected)
             collected.answers.append(answer)
+            row = seen.row
+            if row is not None and not seen.at_once and id(place) not in collecting.found.idle:
+                bound = fetchable_end(row, committed=committed)
+                if place.wanted.fetch_offset < bound:
+                    fillings.append(_Filling(answer, place, row, bound))
+        hungry = fillings
+        while hungry:
+            # Once each its portion, then what others left, if that is much.
+            portion = budget.portion(len(hungry))
+            left = budget.left
+            hungry = [one for one in hungry if self._fill(one, portion, collecting)]
+            if budget.left == left or budget.left < budget.total // 8:
+                break
+        if collecting.waiting:
+            self._ask(collecting)
+        for one in fillings:
+            one.finish(committed=committed)
 
-    def _fill(
-        self,
-        answer: PartitionAnswer,
-        place: CachedPartition,
-        row: Partition,
-        *,
-        budget: _Budget,
-        found: LoadedData,
-        collected: Collected,
-    ) -> None:
-        """Add whole batches to the answer of one partition, or what is missing to the list."""
-        limit = min(place.wanted.partition_max_bytes, budget.left)
-        offset = place.wanted.fetch_offset
-        bound = fetchable_end(row, committed=budget.committed)
-        if offset >= bound or ((limit <= 0 or budget.rows <= 0) and not budget.first):
-            return
-        records: list[memoryview] = []
-        given = 0
-        missing = False
-        rows: Iterator[Row] = map(row.row, range(row.find(offset), row.row_count))
+    def _fill(self, one: _Filling, portion: int, collecting: Collecting) -> bool:
+        """Add whole batches to the answer of one partition, or what is missing to the list.
+
+        Whether it may be given more than the portion.
+        """
+        budget, found = collecting.budget, collecting.found
+        most = min(one.place.wanted.partition_max_bytes - one.given, budget.left)
+        if (most <= 0 or budget.rows <= 0) and not budget.first:
+            return False
+        before = one.given
+        limit = min(most, portion)
+        row = one.row
+        index, is_full = row.find(one.offset), False
+        if not found.failed:
+            index, is_full = self._add_whole(one, index, limit, collecting)
+            taken = one.given - before
+            budget.left -= taken
+            most -= taken
+            limit -= taken
+            before = one.given
+        if is_full or one.offset >= one.bound or budget.rows <= 0:
+            return is_full
+        rows = row.rows_after(index, budget.object_ids)
         if row.page_count:
-            rows = self._opened(rows, offset, found)
+            rows = self._opened(rows, one.offset, found)
+        parts = self._split(rows, one, found) if row.segment_bytes else rows
         try:
-            for one in rows:
-                batches = self._look_up(one, found)
-                if batches is None:
-                    has_some = given > 0 and not missing
-                    if not self._ask_for(one, budget, collected, has_some=has_some):
-                        break
-                    missing = True
-                if missing or batches is None:
-                    given += _part_from(one, offset)
-                    offset = one.next_offset
-                else:
-                    before = bound if bound < one.next_offset else None
-                    piece = batches.slice(
-                        offset, bytes_max=limit - given, at_least_one=budget.first, before=before
-                    )
-                    if not piece.byte_count:
-                        break
-                    records += piece.views
-                    given += piece.byte_count
-                    offset = piece.next_offset
-                budget.first = False
+            goes_on = self._add_rows(one, parts, collecting, limit=limit, most=most)
+        except StoreError as error:
+            goes_on = False
+            _fail(one.answer, error, one.given, found, collecting.collected)
+        budget.left -= one.given - before
+        return goes_on
+
+    def _add_whole(
+        self, one: _Filling, index: int, limit: int, collecting: Collecting
+    ) -> tuple[int, bool]:
+        """Add whole spans that are in memory, of `limit` bytes at most: nearly all that is ever given.
+
+        The index of the row behind them, and whether that is in memory, too, and too large.
+        """
+        budget, found = collecting.budget, collecting.found
+        row, offset, taken, first = one.row, one.offset, 0, index
+        most = min(budget.rows, limit // ROW_BYTES_MIN + 1)
+        is_full = False
+        for slot, number, start, length, base_offset, _ in row.packed_rows(index, most):
+            if base_offset != offset or length == 0:
+                break
+            name = number << 32 | slot
+            object_id = budget.object_ids.get(name)
+            if object_id is None:
+                object_id = budget.object_ids[name] = row.object_id(slot, number)
+            batches = found.batches.get((object_id, start))
+            if batches is None:
+                batches = self._cached_at(object_id, start)
+            else:
+                found.used.add((object_id, start))
+            if batches is None or len(batches) != length or batches.span.base_offset != offset:
+                break
+            next_offset = batches.span.next_offset
+            if taken + length > limit or next_offset > one.bound:
+                # A span is not cut for what is left when much was given.
+                is_full = 0 < limit // 2 <= taken and next_offset <= one.bound
+                break
+            one.records.append(batches.view())
+            taken += length
+            offset = next_offset
+            index += 1
+        if taken:
+            one.offset = offset
+            one.given += taken
+            budget.first = False
+            budget.rows -= index - first
+        return index, is_full
+
+    def _add_rows(
+        self,
+        one: _Filling,
+        rows: Iterator[Row | SpanPart],
+        collecting: Collecting,
+        *,
+        limit: int,
+        most: int,
+    ) -> bool:
+        """As `_fill`; about `limit` bytes, `most` at most. Raises StoreError."""
+        budget = collecting.budget
+        taken = 0
+        for each in rows:
+            if isinstance(each, SpanPart) or _is_long(each):
+                limit = most
+            batches = self._look_up(each, collecting.found)
+            if batches is None:
+                if not _exceeds(each, limit - taken) or not one.given:
+                    collecting.waiting.append((one, each, rows))
+                return False
+            size = _add(one, batches, budget, bytes_max=limit - taken, most=most - taken)
+            if not size:
+                return limit < most
+            taken += size
+            if one.offset >= one.bound or taken >= most or budget.rows <= 0:
+                return False
+            if one.offset < each.next_offset or taken >= limit:
+                return True
+        return False
+
+    def _ask(self, collecting: Collecting) -> None:
+        """Note what must be read, as much as is worth it: the first row of the first partition, then
+        the oldest objects first.
+
+        So partitions stay in step, and a chunk is read once for all of them.
+        """
+        budget = collecting.budget
+        queue = [
+            (self._facts(row.object_id, budget).order, number, one, row, rows)
+            for number, (one, row, rows) in enumerate(collecting.waiting)
+            if not isinstance(row, Marker)
+        ]
+        collecting.waiting.clear()
+        # Whoever comes first, as all do in turn, is given something whatever the others lack.
+        _, number, one, row, rows = queue[0]
+        following = self._ask_for(one, row, rows, collecting) if budget.to_load > 0 else None
+        if following is None:
+            queue.pop(0)
+        else:
+            order = self._facts(following.object_id, budget).order
+            queue[0] = (order, number, one, following, rows)
+        heapify(queue)
+        while queue and budget.to_load > 0 and budget.left > 0:
+            _, number, one, row, rows = queue[0]
+            following = self._ask_for(one, row, rows, collecting)
+            if following is None:
+                heappop(queue)
+            else:
+                order = self._facts(following.object_id, budget).order
+                heapreplace(queue, (order, number, one, following, rows))
+        idle = [id(one.place) for _, _, one, _, _ in queue if not one.given]
+        collecting.collected.idle.update(idle)
+
+    def _ask_for(
+        self,
+        one: _Filling,
+        row: Span | SpanPart | Page,
+        rows: Iterator[Row | SpanPart],
+        collecting: Collecting,
+    ) -> Span | SpanPart | Page | None:
+        """Ask for a row; the next one of the partition that must be read, if there is any."""
+        budget = collecting.budget
+        if budget.again and one.given > 0 and not one.missing:
+            return None
+        self._note(row, collecting)
+        one.missing = True
+        each: Row | SpanPart | None = row
+        try:
+            while each is not None:
+                size = _part_from(each, one.offset)
+                one.offset = each.next_offset
+                one.given += size
+                budget.left -= size
                 budget.rows -= 1
                 if (
-                    offset < one.next_offset
-                    or offset >= bound
-                    or given >= limit
+                    one.offset >= one.bound
+                    or one.given >= one.place.wanted.partition_max_bytes
                     or budget.rows <= 0
+                    or isinstance(each, SpanPart)  # Where it ends is known when it was read.
                 ):
-                    break
+                    return None
+                each = next(rows, None)
+                if isinstance(each, Span | SpanPart | Page) and not self._is_there(
+                    each, collecting
+                ):
+                    return each
         except StoreError as error:
-            _fail(answer, error, given, found, collected)
-        budget.left -= given
-        if not missing:
-            answer.records = records
-            answer.records_bytes = given
-            if budget.committed and given:
-                first = place.wanted.fetch_offset
-                answer.aborted = [aborted[:2] for aborted in row.aborted(first, offset)]
+            _fail(one.answer, error, one.given, collecting.found, collecting.collected)
+        return None
+
+    def _facts(self, object_id: ObjectId, budget: _Budget) -> ObjectFacts:
+        known = budget.objects.get(object_id)
+        if known is None:
+            incarnation, number, _ = object_id
+            length = self._machine.object_length(object_id)
+            recent = self._is_recent(object_id)
+            known = ObjectFacts(incarnation << 64 | number, length, recent)
+            budget.objects[object_id] = known
+        return known
+
+    def _is_there(self, row: Row | SpanPart, collecting: Collecting) -> bool:
+        """Whether it need not be read. Raises StoreError when it was read in vain."""
+        if isinstance(row, Span) and collecting.found is _NOTHING:
+            # The reader itself looks for the whole object.
+            return self._cached_at(row.object_id, row.start) is not None
+        return self._look_up(row, collecting.found) is not None
+
+    def _note(self, one: Span | SpanPart | Page, collecting: Collecting) -> None:
+        """A row is to be read."""
+        collected, budget = collecting.collected, collecting.budget
+        if isinstance(one, Page):
+            budget.to_load -= PAGE_ROW_BYTES * one.rows
+            collected.pages.append(one)
+        elif isinstance(one, SpanPart):
+            budget.to_load -= one.length
+            collected.parts.append(one)
+        else:
+            budget.to_load -= one.length
+            _, length, is_recent = self._facts(one.object_id, budget)
+            collected.missing.append(SpanRead(one, length, is_recent))
 
     def _opened(self, rows: Iterator[Row], offset: int, found: LoadedData) -> Iterator[Row]:
         """The same rows, those of pages in their place where they are in memory.
@@ -382,11 +464,23 @@ class Collector:
             else:
                 yield from inside[_find(inside, offset) :]
 
-    def _look_up(self, one: Row, found: LoadedData) -> Batches | None:
+    def _split(
+        self, rows: Iterator[Row], filling: _Filling, found: LoadedData
+    ) -> Iterator[Row | SpanPart]:
+        """The same rows, of long spans that are not in memory their parts."""
+        for one in rows:
+            if _is_long(one) and not found.holds(one):
+                yield from self._parts_of(one, max(filling.offset, one.base_offset))
+            else:
+                yield one
+
+    def _look_up(self, one: Row | SpanPart, found: LoadedData) -> Batches | None:
         if isinstance(one, Span):
             if found is _NOTHING:
                 return self._cached(one)
             return self._look_up_span(one, found)
+        if isinstance(one, SpanPart) and one.object_id in found.failed:
+            raise found.failed[one.object_id]
         return Batches.of_marker(one) if isinstance(one, Marker) else None
 
     def _look_up_span(self, span: Span, found: LoadedData) -> Batches | None:
@@ -395,7 +489,7 @@ class Collector:
             raise error
         key = (span.object_id, span.start)
         batches = found.batches.get(key)
-        if batches is None:
+        if batches is None or batches.span != span:
             return self._cached(span)
         found.used.add(key)
         return batches
@@ -405,20 +499,6 @@ class Collector:
         if error is not None:
             raise error
         return found.pages.get((page.object_id, page.start)) or self._cached_page(page)
-
-    def _ask_for(self, one: Row, budget: _Budget, collected: Collected, *, has_some: bool) -> bool:
-        """Note that a row must be read, if that is worth it."""
-        if budget.to_load <= 0 or (budget.again and has_some):
-            return False
-        if isinstance(one, Page):
-            budget.to_load -= PAGE_ROW_BYTES * one.rows
-            collected.pages.append(one)
-        else:
-            assert isinstance(one, Span)
-            budget.to_load -= one.length
-            length = self._machine.object_length(one.object_id)
-            collected.missing.append(SpanRead(one, length, self._is_recent(one.object_id)))
-        return True
 
 
 def _find(rows: Sequence[Span | Marker], offset: int) -> int:
@@ -430,8 +510,39 @@ def _base_offset(row: Span | Marker) -> int:
     return row.base_offset
 
 
-def _part_from(row: Row, offset: int) -> int:
+def _add(one: _Filling, batches: Batches, budget: _Budget, *, bytes_max: int, most: int) -> int:
+    """Add whole batches of `bytes_max` to an answer; how many bytes. If it has none yet the first one
+    may have `most`."""
+    bound = one.bound
+    before = bound if bound < batches.span.next_offset else None
+    piece = batches.slice(one.offset, bytes_max=bytes_max, at_least_one=budget.first, before=before)
+    if not piece.byte_count and not one.given:
+        piece = batches.slice(one.offset, bytes_max=0, at_least_one=True, before=before)
+        if piece.byte_count > most:
+            return 0
+    one.records += piece.views
+    one.offset = piece.next_offset
+    one.given += piece.byte_count
+    budget.first = False
+    budget.rows -= 1
+    return piece.byte_count
+
+
+def _exceeds(row: Row | SpanPart, room: int) -> bool:
+    """Whether there is room for a small part of a long span only: it is not read for that."""
+    return isinstance(row, Span | SpanPart) and row.length >= LONG_BYTES and room < row.length // 2
+
+
+def _is_long(row: Row) -> TypeGuard[Span]:
+    return isinstance(row, Span) and row.length >= LONG_BYTES
+
+
+def _part_from(row: Row | SpanPart, offset: int) -> int:
     """About how many bytes of the row are from `offset` on; at least one."""
+    if isinstance(row, Span) and offset <= row.base_offset:
+        return row.length
+    if isinstance(row, SpanPart):
+        return row.length
     if isinstance(row, Marker):
         return MARKER_BYTES
     byte_count = row.length if isinstance(row, Span) else max(row.data_bytes, 1)

@@ -4,7 +4,7 @@ A fetch whose records are in memory, or that has nothing to wait for, is answere
 that must wait is parked and woken when enough bytes have arrived, once per turn of the loop; only
 one that needs a barrier or the object store gets a task, and one of many partitions
 (`PLACES_AT_ONCE`), which is looked at in slices of the loop (`broker.calls.slices`). What is said is
-decided in `broker.fetch.answers` (P7) and `broker.fetch.sessions` (KIP-227).
+decided in `broker.fetch.statuses` and `broker.fetch.answers` (P7) and `broker.fetch.sessions` (KIP-227).
 
 What holds: no refusal that a newer entry might undo is told without a barrier that began after
 the fetch came (P8, P9). Before the first proven session nothing is served (P12). Without the log,
@@ -33,22 +33,20 @@ from broker.calls.slices import AbandonedError, Slices
 from broker.cluster.placement import Placement, zone_of_client
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
-from broker.fetch.answers import (
-    LOAD_BYTES_MAX,
+from broker.fetch.answers import LOAD_BYTES_MAX, Collected, Collector
+from broker.fetch.arrivals import Arrivals
+from broker.fetch.fetches import Fetch, FetchStats, topics_of
+from broker.fetch.loaded import LoadedData
+from broker.fetch.permitted import permitted
+from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
+from broker.fetch.sessions import CachedPartition, FetchSessions, PlaceKey, places_slices
+from broker.fetch.statuses import (
     NOT_SERVING,
-    Collected,
-    Collector,
     FetchPartitionStatus,
-    LoadedData,
     check_partition,
     sent_on,
     watches_of,
 )
-from broker.fetch.arrivals import Arrivals
-from broker.fetch.fetches import Fetch, FetchStats, topics_of
-from broker.fetch.permitted import permitted
-from broker.fetch.purgatory import DelayedFetch, FetchPurgatory
-from broker.fetch.sessions import CachedPartition, FetchSessions, PlaceKey, places_slices
 from broker.fetch.store_reads import LOAD_SECONDS_MAX, ReadBudget, count_failures, read_missing
 from broker.fetch.woken import WokenFetches
 from broker.rights.rights import Rights
@@ -82,6 +80,8 @@ CUT_OFF_MS: Final = 10_000
 """So long without a session a fetch waits at the end; then its client is sent elsewhere (P16)."""
 RECHECK_MS: Final = 10_000
 """How often a long poll is looked at while it waits: is its client there, is there a session."""
+RECENT_AT_START_BYTES: Final = 16 << 20
+"""Chunks of the log that an agent begins with which count as recent."""
 ROUNDING_MS: Final = 0.001
 PLACES_AT_ONCE: Final = 500
 """Partitions that one fetch looks at in the call; more are looked at a slice at a time."""
@@ -136,8 +136,10 @@ class FetchPath:
         self._collector = Collector(
             self._machine,
             cached=reader.cached,
+            cached_at=reader.cached_at,
             cached_page=reader.cached_page,
             is_recent=self._recent.__contains__,
+            parts_of=reader.parts_of,
         )
         self._room = ReadBudget(settings.cache_bytes // 4)
         self._wake_soon = False
@@ -249,21 +251,21 @@ class FetchPath:
         now_ms = self._now_ms()
         if not statuses or now_ms >= fetch.deadline_ms:
             return False
-        missing = fetch.bytes_min
-        watched = watches_of(fetch.fetched.places, statuses, committed=fetch.committed)
+        wanted = fetch.bytes_min
+        if wanted <= 0:
+            return False
+        places, committed = fetch.fetched.places, fetch.committed
+        watched = watches_of(places, statuses, committed=committed, enough=wanted)
         if watched is None:
             return False
         watches, there = watched
-        missing -= there
-        if missing <= 0:
-            return False
         self.stats.parked += 1
         deadline_ms = min(fetch.deadline_ms, now_ms + RECHECK_MS)
         parked = self.parked.park(
             fetch,
             watches,
-            committed=fetch.committed,
-            bytes_missing=missing,
+            committed=committed,
+            bytes_missing=wanted - there,
             deadline_ms=deadline_ms,
         )
         fetch.call.on_drop = partial(self.parked.take, parked)
@@ -307,6 +309,7 @@ class FetchPath:
     async def _load(self, fetch: Fetch, missing: Collected) -> None:
         """Read what is missing, in rounds, and answer; or look again behind a barrier."""
         found = LoadedData()
+        found.idle = missing.idle
         room = LOAD_BYTES_MAX
         until = 0.0
         while True:
@@ -509,7 +512,9 @@ class FetchPath:
                 return True  # Woken: from now on it is somebody else's.
             part = places[first : first + PLACES_PER_SLICE]
             statuses = self._check_partitions(fetch, part)
-            watched = watches_of(part, statuses, committed=fetch.committed)
+            watched = watches_of(
+                part, statuses, committed=fetch.committed, enough=parked.bytes_missing
+            )
             if watched is None or not self.parked.watch(parked, *watched):
                 return False
         return True
@@ -551,7 +556,9 @@ class FetchPath:
         """Objects that are worth reading whole: others ask for their other partitions in a moment."""
         self._recent[chunk] = length
         self._recent_bytes += length
-        while self._recent_bytes > self._recent_bytes_max:
+        # While the log is replayed nobody reads what is new.
+        most = self._recent_bytes_max if self._has_served else RECENT_AT_START_BYTES
+        while self._recent_bytes > most:
             oldest = next(iter(self._recent))
             self._recent_bytes -= self._recent.pop(oldest)
 

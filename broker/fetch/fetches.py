@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from broker.calls.call import Call
 from broker.calls.shares import Owner, owner_of
@@ -9,6 +10,9 @@ from broker.fetch.purgatory import DelayedFetch
 from broker.fetch.sessions import CachedPartition, FetchContext
 from protocol.fetch import READ_COMMITTED, FetchRequest, PartitionAnswer, TopicAnswer
 from storage.formats.spans import ObjectId
+
+ANSWER_BYTES: Final = 8 << 20
+"""Of records in one answer, unless the client waits for more: what is larger costs more a byte."""
 
 
 @dataclass(slots=True)
@@ -73,7 +77,7 @@ class Fetch:
     ) -> None:
         self.call = call
         self.fetched = fetched
-        self.bytes_max = min(request.max_bytes, bytes_max)
+        self.bytes_max = min(request.max_bytes, bytes_max, max(request.min_bytes, ANSWER_BYTES))
         if call.usage is not None:
             self.bytes_max = min(self.bytes_max, call.usage.fetch_bytes_max)
         self.bytes_min = min(request.min_bytes, self.bytes_max)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.calls.requester import Requester
-from broker.fetch.answers import FetchPartitionStatus
 from broker.fetch.sessions import CachedPartition
+from broker.fetch.statuses import FetchPartitionStatus
 from broker.rights.rights import Rights
 from coordinator.tables.topics import Topics
 from protocol.acls import Operation, ResourceType

@@ -18,11 +18,12 @@ from itertools import islice
 from typing import Final
 
 from broker.calls.shares import Owner
-from broker.fetch.answers import LOAD_BYTES_MAX, Collected, LoadedData
+from broker.fetch.answers import LOAD_BYTES_MAX, Collected
 from broker.fetch.fetches import FetchStats
-from storage.fetch_plan import SpanRead
+from broker.fetch.loaded import LoadedData
+from storage.fetch_plan import SpanPart, SpanRead
 from storage.formats.spans import ObjectId, Page
-from storage.reader import Reader
+from storage.reader import Loading, Reader
 from storage.stores.object_store import (
     ObjectNotFoundError,
     StoreError,
@@ -111,21 +112,24 @@ async def read_missing(
     """Read what is missing into `found`, object by object at once, as long as the loop's time is
     before `until`."""
     found.rounds += 1
-    reads = [_fill_from(reader, found, one, until=until) for one in _by_object(collected)]
-    if len(reads) == 1:
-        await reads[0]
-    else:
-        await asyncio.gather(*reads)
+    objects = list(_by_object(collected))
+    pages = [_fill_pages(reader, found, one, until=until) for one in objects if one.pages]
+    if pages:
+        await asyncio.gather(*pages)
+    spans = [one for one in objects if one.spans or one.parts]
+    if spans:
+        await _fill_spans(reader, found, spans, until=until)
 
 
 class _Pieces:
-    """The spans and pages to be read of one object."""
+    """The spans, parts of spans and pages to be read of one object."""
 
-    __slots__ = ("object_id", "pages", "spans")
+    __slots__ = ("object_id", "pages", "parts", "spans")
 
     def __init__(self, object_id: ObjectId) -> None:
         self.object_id = object_id
         self.spans: list[SpanRead] = []
+        self.parts: list[SpanPart] = []
         self.pages: list[Page] = []
 
 
@@ -134,28 +138,60 @@ def _by_object(collected: Collected) -> Iterable[_Pieces]:
     for one in collected.missing:
         object_id = one.span.object_id
         pieces.setdefault(object_id, _Pieces(object_id)).spans.append(one)
+    for part in collected.parts:
+        object_id = part.object_id
+        pieces.setdefault(object_id, _Pieces(object_id)).parts.append(part)
     for page in collected.pages:
         object_id = page.object_id
         pieces.setdefault(object_id, _Pieces(object_id)).pages.append(page)
     return pieces.values()
 
 
-async def _fill_from(reader: Reader, found: LoadedData, pieces: _Pieces, *, until: float) -> None:
-    object_id, wanted, pages = pieces.object_id, pieces.spans, pieces.pages
+async def _fill_spans(
+    reader: Reader, found: LoadedData, objects: Sequence[_Pieces], *, until: float
+) -> None:
+    """One wait for all, since a task for each object costs as much as reading a small one."""
+    loads = [(one, reader.begin(one.spans, one.parts)) for one in objects]
+    flights = [flight for _, loading in loads for flight in loading.flights]
+    if flights:
+        # Nobody's flight is cancelled, whatever becomes of this task.
+        await asyncio.wait(flights, timeout=until - asyncio.get_running_loop().time())
+    for one, loading in loads:
+        _take_spans(reader, found, one.object_id, loading)
+        # What is read is looked through; others have their turn meanwhile.
+        await asyncio.sleep(0)
+
+
+def _take_spans(reader: Reader, found: LoadedData, object_id: ObjectId, loading: Loading) -> None:
+    """What was read of one object, or why it was not."""
+    if not all(flight.done() for flight in loading.flights):
+        _note_timeout(found, object_id)
+        return
     try:
-        async with asyncio.timeout_at(until):
-            # An object holds spans or pages, never both.
-            batches = await reader.load_all(wanted) if wanted else []
-            rows = await reader.load_pages(pages) if pages else []
+        batches = reader.finish(loading)
     except StoreError as error:
         found.failed[object_id] = error
+        return
+    for read in batches:
+        found.add(read)
+
+
+async def _fill_pages(reader: Reader, found: LoadedData, pieces: _Pieces, *, until: float) -> None:
+    pages = pieces.pages
+    try:
+        async with asyncio.timeout_at(until):
+            rows = await reader.load_pages(pages)
+    except StoreError as error:
+        found.failed[pieces.object_id] = error
     except TimeoutError:
-        found.failed[object_id] = StoreUnavailableError(f"{object_id.key} was not read in time")
+        _note_timeout(found, pieces.object_id)
     else:
-        for one, read in zip(wanted, batches, strict=True):
-            found.add(one.span, read)
         for page, inside in zip(pages, rows, strict=True):
             found.pages[page.object_id, page.start] = inside
+
+
+def _note_timeout(found: LoadedData, object_id: ObjectId) -> None:
+    found.failed[object_id] = StoreUnavailableError(f"{object_id.key} was not read in time")
 
 
 def count_failures(stats: FetchStats, failures: Sequence[StoreError], *, is_known: bool) -> None:

@@ -88,11 +88,13 @@ def order_key(batch: PendingBatch) -> tuple[int, TopicId, int]:
 class PendingChunk:
     """A closed chunk, until its outcome is known."""
 
-    __slots__ = ("chunk_id", "closed", "durable", "proposed_spans")
+    __slots__ = ("chunk_id", "closed", "closed_ms", "durable", "proposed_spans")
 
-    def __init__(self, chunk_id: ObjectId, closed: ClosedChunk) -> None:
+    def __init__(self, chunk_id: ObjectId, closed: ClosedChunk, *, closed_ms: int = 0) -> None:
         self.chunk_id = chunk_id
         self.closed = closed
+        self.closed_ms = closed_ms
+        """When, by the clock of the accumulator."""
         self.durable = False
         self.proposed_spans: list[tuple[Sequence[PendingBatch], Sequence[BatchPlace]]] = []
         """What the command describes: per span the batches, and the item of each."""

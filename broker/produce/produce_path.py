@@ -25,6 +25,7 @@ from typing import Final, Protocol
 
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
+from broker.produce.chunk_limits import chunk_limits
 from broker.produce.commit_queue import (
     BatchResult,
     CommitQueue,
@@ -43,7 +44,7 @@ from coordinator.log_client import Applied, LogClient, NotDoneError
 from protocol.errors import ErrorCode
 from protocol.records import HEADER_BYTES, BatchHeader, read_header
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId
-from storage.accumulator import Accumulator, Limits, PendingBatch
+from storage.accumulator import Accumulator, PendingBatch
 from storage.formats.batches import DamagedSpanError
 from storage.formats.spans import ObjectId, Span
 from storage.reader import Reader
@@ -62,6 +63,8 @@ ROUNDING_MS: Final = 0.001
 CHUNKS_PER_PUT: Final = 2
 """For each PUT that may be in flight so many chunks are closed and not settled: while one is put
 another is committed."""
+ROUND_SHARE: Final = 0.125
+"""Of the newest chunk in what chunks take, lately."""
 ROOM_SHARE: Final = 0.75
 """Reading goes on when the bytes waiting have fallen to this share of the bound."""
 
@@ -135,14 +138,7 @@ class ProducePath:
         """The bound of bytes waiting is reached: take no more requests from sockets (P15)."""
         self.stats = ProduceStats()
         self._log_client = log_client
-        self._accumulator = Accumulator(
-            Limits(
-                chunk_bytes_max=settings.chunk_bytes_max,
-                linger_ms=settings.linger_ms,
-                puts_per_second=settings.puts_per_second,
-                puts_burst=settings.puts_per_second,
-            )
-        )
+        self._accumulator = Accumulator(chunk_limits(settings))
         self._writer = writer
         self._reader = reader
         self._tasks = tasks
@@ -158,6 +154,7 @@ class ProducePath:
         self._next_number = 0
         self._flush_soon = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
         self._on_room: list[Callable[[], None]] = []
         self._waiting: dict[DelayedProduce, None] = {}
         self._deferred: dict[int, deque[DeferredProduce]] = {}
@@ -313,20 +310,30 @@ class ProducePath:
     def _flush(self) -> None:
         """Close what is due, and come back when the next chunk will be."""
         self._flush_soon = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         while self._may_put():
-            due_ms = self._accumulator.due_ms(len(self._puts))
+            due_ms = self._accumulator.due_ms(len(self._queue))
             if due_ms is None:
                 break
             if due_ms > self._now_ms():
-                # Half a millisecond late: seconds as floats may round to just before it is due.
-                self._timer = self._loop.call_at((due_ms + 0.5) / 1000, self._flush)
+                self._come_back(due_ms)
                 break
             self._close()
         self._look_for_room()
         self._check_idle()
+
+    def _come_back(self, due_ms: int) -> None:
+        """Have `_flush` called when the next chunk is due; sooner does no harm."""
+        if self._timer is not None and self._timer_ms <= due_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        # Half a millisecond late: seconds as floats may round to just before it is due.
+        self._timer = self._loop.call_at((due_ms + 0.5) / 1000, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        self._timer = None
+        self._flush()
 
     def _may_put(self) -> bool:
         most = self._puts_in_flight_max
@@ -334,10 +341,11 @@ class ProducePath:
 
     def _close(self) -> None:
         """Close the oldest chunk and put it under the incarnation of now."""
-        closed = self._accumulator.close(self._now_ms())
+        now_ms = self._now_ms()
+        closed = self._accumulator.close(now_ms)
         self.stats.chunks += 1
         incarnation = self._log_client.incarnation()
-        chunk = PendingChunk(self._name(incarnation), closed)
+        chunk = PendingChunk(self._name(incarnation), closed, closed_ms=now_ms)
         self._queue.close(chunk)
         if incarnation is None:
             self._give_up(chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION)
@@ -477,6 +485,7 @@ class ProducePath:
         if chunk is None:
             return
         self.stats.chunks_committed += 1
+        self._took(self._now_ms() - chunk.closed_ms)
         rows = list(chunk.results(outcome))
         self._publish(chunk.chunk_id, rows)
         for batch, item, result in rows:
@@ -489,6 +498,12 @@ class ProducePath:
                 self.stats.batches_duplicate += item.duplicate
             ticket_of(batch).settle(result)
         self._release(chunk.closed.data_bytes)
+
+    def _took(self, ms: int) -> None:
+        """A chunk is in the log: what the next ones will take."""
+        accumulator = self._accumulator
+        before_ms = accumulator.round_ms or ms
+        accumulator.round_ms = before_ms + (ms - before_ms) * ROUND_SHARE
 
     def _sent_back(self, batch: PendingBatch) -> None:
         """Another transaction is open than the batch named; it comes again as one of that."""
@@ -564,7 +579,7 @@ class ProducePath:
     def _release(self, byte_count: int) -> None:
         self.stats.waiting_bytes -= byte_count
         assert self.stats.waiting_bytes >= 0
-        if self._accumulator.has_sealed and not self._flush_soon:
+        if self._accumulator.waiting_bytes and not self._flush_soon:
             self._flush_soon = True
             self._loop.call_soon(self._flush)
         self._look_for_room()

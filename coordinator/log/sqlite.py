@@ -77,6 +77,42 @@ class _Feed:
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class _Calls:
+    """Calls that wait for the thread, and one timer for all: none is unanswered for longer than
+    CALL_S_MAX."""
+
+    def __init__(self, late: str) -> None:
+        self._late = late
+        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
+        """When each has to be answered, in the loop's time; the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][1].done():
+            waiting.popleft()
+        waiting.append((loop.time() + CALL_S_MAX, future))
+        if self._timer is None:
+            self._timer = loop.call_later(CALL_S_MAX, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        waiting = self._waiting
+        now_s = loop.time()
+        while waiting and (waiting[0][1].done() or waiting[0][0] <= now_s):
+            _, future = waiting.popleft()
+            if not future.done():
+                future.set_exception(LogUnavailableError(self._late))
+        if waiting:
+            self._timer = loop.call_at(waiting[0][0], self._look, loop)
+
+    def close(self) -> None:
+        """No calls come any more; those that wait are answered when the thread ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class _Worker:
     """The thread: takes jobs, runs all that wait in one transaction, tells the loop."""
 
@@ -88,6 +124,9 @@ class _Worker:
         self._thread.start()
         self.appended: list[LogEntry] = []
         """By the jobs of the transaction under way; they add to it."""
+        self.newest: dict[int, int] = {}
+        """By session: the number of its newest entry, of the newest session that appended. Nobody else
+        writes into the file; what was not committed is forgotten."""
 
     def submit(self, job: _Job | None) -> None:
         self._jobs.put(job)
@@ -130,12 +169,13 @@ class _Worker:
                     results.append(error)
             connection.execute("COMMIT")
             self._database.check()
-            self._database.checkpoint(connection)
+            payload_bytes = sum([len(entry.payload) for entry in self.appended])
+            self._database.checkpoint(connection, payload_bytes)
         except LogReplacedError as replaced:
-            self.appended = []
+            self._forget_appended()
             return [replaced] * len(jobs)
         except sqlite3.Error as error:
-            self.appended = []
+            self._forget_appended()
             # Whatever state the connection was left in goes with it.
             try:
                 self._database.forget_connection()
@@ -148,6 +188,10 @@ class _Worker:
                 return [LogRefusedError(f"the log is damaged: {error}")] * len(jobs)
             return [LogUnavailableError(f"the log could not be written: {error}")] * len(jobs)
         return results
+
+    def _forget_appended(self) -> None:
+        self.appended = []
+        self.newest = {}
 
     def _deliver(
         self, jobs: Sequence[_Job], results: Sequence[Any], entries: list[LogEntry]
@@ -179,6 +223,7 @@ class SqliteLog:
         self._closed = False
         self._leases: dict[int, _Lease] = {}
         self._feeds: list[_Feed] = []
+        self._calls = _Calls(f"the log {path} did not answer within {CALL_S_MAX:g} s")
 
     async def identify(self, identity: bytes) -> bytes:
         def work(connection: sqlite3.Connection) -> bytes:
@@ -292,6 +337,7 @@ class SqliteLog:
         if self._closed:
             return
         self._closed = True
+        self._calls.close()
         for feed in self._feeds:
             feed.grown.set()
         if self._worker is not None:
@@ -306,14 +352,9 @@ class SqliteLog:
             self._worker = _Worker(self._path, self._publish)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._calls.add(future, loop)
         self._worker.submit(_Job(work, loop, future))
-        try:
-            async with asyncio.timeout(CALL_S_MAX):
-                return await future
-        except TimeoutError:
-            raise LogUnavailableError(
-                f"the log {self._path} did not answer within {CALL_S_MAX:g} s"
-            ) from None
+        return await future
 
     def _is_alive(self, session: int) -> bool:
         lease = self._leases.get(session)
@@ -334,23 +375,27 @@ class SqliteLog:
     def _insert(
         self, connection: sqlite3.Connection, session: int, n: int, payload: bytes
     ) -> Position:
-        found = connection.execute(
-            "SELECT revision FROM entry WHERE session = ? AND n = ?", (session, n)
-        ).fetchone()
-        if found is not None:
-            return position(self._era, found[0])
-        last = _last(connection, session)
-        if last >= n:
-            return self._place_of_cut(connection, session, n)
-        if last != n - 1:
-            raise LogRefusedError(f"entry {n} of session {session} cannot follow entry {last}")
+        worker = self._worker
+        assert worker is not None
+        if worker.newest.get(session) != n - 1:
+            # The newest one is not known, or an append is repeated.
+            found = connection.execute(
+                "SELECT revision FROM entry WHERE session = ? AND n = ?", (session, n)
+            ).fetchone()
+            if found is not None:
+                return position(self._era, found[0])
+            last = _last(connection, session)
+            if last >= n:
+                return self._place_of_cut(connection, session, n)
+            if last != n - 1:
+                raise LogRefusedError(f"entry {n} of session {session} cannot follow entry {last}")
         revision = connection.execute(
             "INSERT INTO entry (session, n, payload) VALUES (?, ?, ?)", (session, n, payload)
         ).lastrowid
         assert revision is not None
         place = position(self._era, revision)
-        assert self._worker is not None
-        self._worker.appended.append(LogEntry(place, session, n, bytes(payload)))
+        worker.appended.append(LogEntry(place, session, n, bytes(payload)))
+        worker.newest = {session: n}
         return place
 
     def _place_of_cut(self, connection: sqlite3.Connection, session: int, n: int) -> Position:

@@ -14,7 +14,7 @@ Left out: what may be appended (`partitions`), and what jobs may change (`boundi
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from coordinator.tables import aborted, rows
@@ -22,7 +22,7 @@ from coordinator.tables.aborted import AbortedRange
 from coordinator.tables.objects import KIND_MASK, Moment, Objects
 from coordinator.tables.rows import PageSums
 from protocol.types import TopicId
-from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Page, Row, Span
+from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, ObjectKind, Page, Row, Span
 from txn.producers import fence
 from txn.transactions import Markers
 
@@ -149,6 +149,39 @@ class Partition:
                 digest=sums.digest,
             )
         return Span(object_id, start, length, base_offset, next_offset - base_offset, timestamp_max)
+
+    def packed_rows(self, first: int, limit: int) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """At most `limit` rows from index `first` on, as they are packed: slot and number of the object
+        (`object_id`), start, length (0 for markers), base offset, newest timestamp."""
+        return rows.SPAN.iter_unpack(
+            self._rows[first * rows.ROW_BYTES : (first + limit) * rows.ROW_BYTES]
+        )
+
+    def rows_after(self, first: int, object_ids: dict[int, ObjectId]) -> Iterator[Row]:
+        """The rows from index `first` on, as `row`, for who wants many. No row may change meanwhile.
+
+        `object_ids`: of objects met before, by number and slot.
+        """
+        limit = 8
+        while first < self.row_count:
+            some = list(self.packed_rows(first, limit))
+            for index, (slot, number, start, length, base_offset, newest) in enumerate(some, first):
+                if length == 0 or slot & KIND_MASK == ObjectKind.INDEX:
+                    yield self.row(index)
+                    continue
+                name = number << 32 | slot
+                object_id = object_ids.get(name)
+                if object_id is None:
+                    object_id = object_ids[name] = self._objects.id(slot, number)
+                behind = index - first + 1
+                end = some[behind][4] if behind < len(some) else self._next_offset(index)
+                yield Span(object_id, start, length, base_offset, end - base_offset, newest)
+            first += limit
+            limit = 64
+
+    def object_id(self, slot: int, number: int) -> ObjectId:
+        """The object that a row names so."""
+        return self._objects.id(slot, number)
 
     def rows_from(self, offset: int, limit: int) -> list[Row]:
         """At most `limit` rows in order, the first one containing `offset` or after it."""

@@ -13,21 +13,23 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from operator import add, gt
 from typing import Final, NamedTuple, Self
 
 from crc32c import crc32c
 
 from protocol import records
-from protocol.errors import ProtocolError
 from protocol.types import Buffer, Position, leader_epoch
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Span
 from storage.stores.object_store import StoreRefusedError
 
-_CRC: Final = struct.Struct(">I")
-_CRC_AT: Final = 17
-"""Place of the CRC-32C in a batch; it covers all that follows, so patching leaves it valid."""
-_MARKER_ENDS: Final = array("I", [MARKER_BYTES])
+_FRAME: Final = struct.Struct(">qi4xBI2xi")
+"""Of a batch: base offset, length, magic, CRC-32C, delta of its last offset."""
+_PLACE: Final = struct.Struct(">qii")
+"""Base offset, length, leader epoch."""
+_LENGTH: Final = struct.Struct(">i")
+_CRC_FROM: Final = 21
+"""The CRC-32C covers all that follows this byte, so patching leaves it valid."""
+_MARKER_ENDS: Final = (MARKER_BYTES,)
 
 assert MARKER_BYTES == records.CONTROL_BATCH_BYTES
 
@@ -56,12 +58,10 @@ class Batches:
         span: Span | Marker,
         data: memoryview,
         *,
-        ends: "array[int]",
-        offsets: "array[int]",
-        nexts: "array[int]",
+        ends: Sequence[int],
+        offsets: Sequence[int],
+        nexts: Sequence[int],
     ) -> None:
-        assert len(ends) == len(offsets) == len(nexts) > 0
-        assert nexts[-1] == span.next_offset
         self.span = span
         self._data = data.toreadonly()
         self._ends = ends
@@ -81,44 +81,61 @@ class Batches:
 
         Raises DamagedSpanError when they are not the span's batches.
         """
-        return cls._placed(span, memoryview(_joined(span, data)))
+        return cls._placed(span, memoryview(_joined(span, data)), checks=False)
 
     @classmethod
-    def _placed(cls, span: Span, data: memoryview) -> Self:
-        """The batches, each at its offset; those of a chunk are patched where they are."""
-        try:
-            starts, counts = records.batch_positions(data)
-        except ProtocolError as error:
-            raise DamagedSpanError(f"{place_of(span)} holds no record batches: {error}") from error
-        ends = array("I", starts[1:])
-        ends.append(len(data))
-        if span.object_id.kind == ObjectKind.SEGMENT:
-            said = records.base_offsets(data, starts)
-            after = list(map(add, said, counts))
-            _check_ascending(span, said, after)
-            offsets, nexts = array("q", said), array("q", after)
-        else:
-            offsets = cls._patch(span, data, starts, counts)
-            nexts = offsets[1:]
-            nexts.append(span.next_offset)
-        return cls(span, data, ends=ends, offsets=offsets, nexts=nexts)
-
-    @staticmethod
-    def _patch(
-        span: Span, patched: memoryview, starts: "array[int]", counts: "array[int]"
-    ) -> "array[int]":
-        offsets = array("q")
-        offset = span.base_offset
-        epoch = leader_epoch(Position(span.object_id.incarnation))
-        for start, count in zip(starts, counts, strict=True):
-            records.patch(patched, start, offset, epoch)
+    def _placed(cls, span: Span, data: memoryview, *, checks: bool) -> Self:
+        """The batches, each at its offset; those of a chunk are patched where they are. One look at
+        each: `checks` compares its CRC."""
+        incarnation, _, kind = span.object_id
+        own = kind == ObjectKind.SEGMENT
+        epoch = leader_epoch(Position(incarnation))
+        if not own and len(data) >= records.HEADER_BYTES:
+            # One batch alone, as most spans of chunks have: what follows costs twice as much.
+            _, length, magic, crc, last_delta = _FRAME.unpack_from(data)
+            if (
+                length + records.LENGTH_OVERHEAD == len(data)
+                and magic == records.MAGIC
+                and last_delta + 1 == span.records
+                and (not checks or crc32c(data[_CRC_FROM:]) == crc)
+            ):
+                offset = span.base_offset
+                _PLACE.pack_into(data, 0, offset, length, epoch)
+                one, base, following = (len(data),), (offset,), (offset + span.records,)
+                return cls(span, data, ends=one, offsets=base, nexts=following)
+        ends, offsets, nexts = array("I"), array("q"), array("q")
+        unpack, patch = _FRAME.unpack_from, _PLACE.pack_into
+        at, end, offset = 0, len(data), span.base_offset
+        while at < end:
+            if end - at < records.HEADER_BYTES:
+                raise _damaged(span, f"{end - at} bytes are behind the last batch")
+            said, length, magic, crc, last_delta = unpack(data, at)
+            behind = at + length + records.LENGTH_OVERHEAD
+            if (
+                magic != records.MAGIC
+                or not at + records.HEADER_BYTES <= behind <= end
+                or last_delta < 0
+            ):
+                raise _damaged(span, f"no batch is at byte {at}")
+            if checks and crc32c(data[at + _CRC_FROM : behind]) != crc:
+                raise _damaged(span, f"the batch at byte {at} is damaged")
+            if not own:
+                patch(data, at, offset, length, epoch)
+            elif said < offset:
+                raise _damaged(span, f"the batch at byte {at} begins before {offset}")
+            else:
+                offset = said
             offsets.append(offset)
-            offset += count
-        if offset != span.next_offset:
-            raise DamagedSpanError(
-                f"{place_of(span)} holds {offset - span.base_offset} records, not {span.records}"
-            )
-        return offsets
+            offset += last_delta + 1
+            if offset > span.next_offset:
+                break
+            nexts.append(offset)
+            ends.append(behind)
+            at = behind
+        if offset != span.next_offset or not ends:
+            held = offset - span.base_offset
+            raise _damaged(span, f"it holds {held} records or more, not {span.records}")
+        return cls(span, data, ends=ends, offsets=offsets, nexts=nexts)
 
     @classmethod
     def of_marker(cls, marker: Marker) -> Self:
@@ -127,8 +144,8 @@ class Batches:
             marker,
             memoryview(marker_batch(marker)),
             ends=_MARKER_ENDS,
-            offsets=array("q", [marker.base_offset]),
-            nexts=array("q", [marker.next_offset]),
+            offsets=(marker.base_offset,),
+            nexts=(marker.next_offset,),
         )
 
     @classmethod
@@ -141,20 +158,40 @@ class Batches:
         if len(data) != span.length:
             raise DamagedSpanError(f"{place_of(span)} came with {len(data)} bytes")
         if data.readonly and span.object_id.kind != ObjectKind.SEGMENT:
-            batches = cls.of(span, data)
-        else:
-            batches = cls._placed(span, data)
-        batches.check()
-        return batches
+            data = memoryview(_joined(span, data))
+        return cls._placed(span, data, checks=True)
 
-    def check(self) -> None:
-        """Compare the CRC of every batch. Raises DamagedSpanError."""
+    @classmethod
+    def leading(cls, span: Span, start: int, base_offset: int, data: memoryview) -> Self | None:
+        """The whole batches that `data` begins with, which lie in a segment's span from byte `start`
+        of the object on, and there are more behind them; as `checked`, of a span of their own.
+
+        `base_offset`: before none of them. None when the first one is longer than the data.
+        """
+        assert span.object_id.kind == ObjectKind.SEGMENT
+        end, last = _whole_end(data)
+        if end == 0:
+            return None
+        header = records.read_header(data, last)
+        next_offset = header.last_offset + 1
+        if not base_offset < next_offset < span.next_offset:
+            raise DamagedSpanError(f"{place_of(span)} holds {next_offset} before its last batch")
+        of = next_offset - base_offset
+        part = Span(span.object_id, start, end, base_offset, of, span.timestamp_max)
+        return cls.checked(part, data[:end])
+
+    def places(self, step: int) -> list[tuple[int, int]]:
+        """Where batches begin that are `step` bytes or less behind the one before in the list, or
+        behind the first: base offset (or of the hole before it) and first byte."""
+        found: list[tuple[int, int]] = []
+        index, count = 0, len(self._ends)
         at = 0
-        for end in self._ends:
-            (crc,) = _CRC.unpack_from(self._data, at + _CRC_AT)
-            if crc32c(self._data[at + _CRC_AT + _CRC.size : end]) != crc:
-                raise DamagedSpanError(f"{place_of(self.span)}: the batch at byte {at} is damaged")
-            at = end
+        while True:
+            index = max(bisect_right(self._ends, at + step), index + 1)
+            if index >= count:
+                return found
+            at = self._ends[index - 1]
+            found.append((self._nexts[index - 1], at))
 
     def view(self) -> memoryview:
         """All bytes, read-only."""
@@ -196,15 +233,16 @@ def marker_batch(marker: Marker) -> bytes:
     )
 
 
-def _check_ascending(span: Span, offsets: Sequence[int], nexts: Sequence[int]) -> None:
-    """Batches of a segment, one or more, begin where none before reaches, and end with the span."""
-    if not offsets or offsets[0] < span.base_offset or nexts[-1] != span.next_offset:
-        at = f"{offsets[0]} to {nexts[-1]}" if offsets else "no offsets"
-        raise DamagedSpanError(
-            f"{place_of(span)} holds {at}, not {span.base_offset} to {span.next_offset}"
-        )
-    if any(map(gt, nexts, offsets[1:])):
-        raise DamagedSpanError(f"{place_of(span)} holds batches that do not ascend")
+def _whole_end(data: memoryview) -> tuple[int, int]:
+    """The byte behind the last whole batch, and its first byte."""
+    at = last = 0
+    unpack = _LENGTH.unpack_from
+    while len(data) - at >= records.HEADER_BYTES:
+        size = unpack(data, at + 8)[0] + records.LENGTH_OVERHEAD
+        if not records.HEADER_BYTES <= size <= len(data) - at:
+            break
+        last, at = at, at + size
+    return at, last
 
 
 def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
@@ -214,6 +252,10 @@ def _joined(span: Span, data: Buffer | Sequence[Buffer]) -> bytearray:
     if len(joined) != span.length:
         raise DamagedSpanError(f"{place_of(span)} came with {len(joined)} bytes")
     return joined
+
+
+def _damaged(span: Span, what: str) -> DamagedSpanError:
+    return DamagedSpanError(f"{place_of(span)} is damaged: {what}")
 
 
 def place_of(span: Span | Marker) -> str:

@@ -1,4 +1,5 @@
-"""What all adapters of the object store have in common: the rules for keys, ranges and pages.
+"""What all adapters of the object store have in common: the rules for keys, ranges and pages; and
+which of them are paid for.
 
 The rules for keys are narrower than any store's own, so that a key good on one store is good on
 all: MinIO and file systems take segments of at most 255 bytes, folders cannot be called "..",
@@ -17,8 +18,15 @@ KEY_LENGTH_MAX: Final = 700
 PAGE_OBJECTS_MAX: Final = 1000
 """Objects that one listing or one deletion names at most (S3's limit)."""
 
+_PAID: Final = ("s3://",)
+
 _SEGMENT = r"[A-Za-z0-9_=-][A-Za-z0-9._=-]{0,199}"
 _KEY: Final = re.compile(rf"(?:{_SEGMENT}/)*{_SEGMENT}")
+
+
+def charges_for_puts(url: str) -> bool:
+    """Whether each PUT into the store at `url` costs money. In a folder it costs an fsync."""
+    return url.startswith(_PAID)
 
 
 def check_key(key: str) -> None:

@@ -1,25 +1,24 @@
 """An object store in a folder of a local (or network) disk.
 
-An object is written to a temporary file, fsynced, and then linked to its name, which never
+An object is written to a file without a name, fsynced, and then linked to its name, which never
 overwrites; the folders are fsynced before the call returns. So a name has all of its bytes or
-does not exist, whatever is cut off. All calls block and run in a few threads of the adapter's
-own. Several processes may use one folder.
+does not exist, whatever is cut off. Where the system knows no files without names (only Linux does,
+and not on every file system) they have temporary ones. All calls block and run in a few threads of
+the adapter's own. Several processes may use one folder.
 
 Left out: file systems without hard links (refused with a clear sentence), and quotas of ours.
 """
 
-import asyncio
 import errno
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from protocol.types import Buffer
 from storage.stores.adapter_rules import (
@@ -38,6 +37,7 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from storage.stores.threads import Threads
 
 Result = TypeVar("Result")
 
@@ -47,6 +47,10 @@ LEFTOVER_SECONDS_MIN: Final = 3600.0
 """A temporary file older than this belongs to a process that died."""
 LINK_ATTEMPTS_MAX: Final = 10
 """Another process may remove an empty folder just before it gets its first object."""
+FORGOTTEN_BYTES_MIN: Final = 256 * 1024
+"""Pages of smaller objects are not worth the call."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NAMELESS: Final = getattr(os, "O_TMPFILE", 0) | os.O_WRONLY | os.O_CLOEXEC
 PARTS_PER_WRITE_MAX: Final = 512
 """Buffers of one writev; POSIX promises 16, Linux and macOS take 1,024."""
 
@@ -63,17 +67,29 @@ _REFUSALS: Final = {
 }
 
 
+class _Linked(NamedTuple):
+    """The folder in which a file got its name, open."""
+
+    handle: int
+    had_it: bool
+    """The name was taken before."""
+
+
 class DiskStore:
     """An `ObjectStore` in the folder `root`, which is made if it does not exist."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._root_name = str(root)
         self._temporary = root / TEMPORARY_FOLDER
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="frazil-disk")
+        self._temporary_name = str(self._temporary)
+        self._threads = Threads(THREADS, name="frazil-disk")
         self._lock = threading.Lock()
         self._folders = threading.Lock()
         """Held while folders come or go with their only object."""
         self._ready = False
+        self._nameless = False
+        """Files may have no name until they are linked to their own."""
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
         check_key(key)
@@ -104,7 +120,7 @@ class DiskStore:
 
     async def aclose(self) -> None:
         """Calls that are under way end in their threads; nobody waits for them."""
-        self._threads.shutdown(wait=False)
+        self._threads.shut()
 
     async def _run(self, doing: str, call: Callable[[], Result]) -> Result:
         """Run `call` in a thread and turn the errors of the system into the store's."""
@@ -120,18 +136,23 @@ class DiskStore:
                     raise StoreRefusedError(f"{place} {refusal}") from error
                 raise StoreUnavailableError(f"{place}: {error}") from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, guarded)
+        return await self._threads.run(guarded)
 
     def _prepare(self) -> None:
         """Make the folders once; later the root must be there (it may be a mount that went)."""
-        with self._lock:
-            if not self._ready:
-                self._root.mkdir(parents=True, exist_ok=True)
-                self._temporary.mkdir(exist_ok=True)
-                self._sweep()
-                self._ready = True
+        if not self._ready:
+            with self._lock:
+                if not self._ready:
+                    self._root.mkdir(parents=True, exist_ok=True)
+                    self._temporary.mkdir(exist_ok=True)
+                    self._sweep()
+                    self._nameless = _knows_nameless_files(self._temporary)
+                    self._ready = True
         if not self._temporary.is_dir():
-            raise StoreRefusedError(f"the folder {self._root} of the object store is gone")
+            raise self._gone()
+
+    def _gone(self) -> StoreRefusedError:
+        return StoreRefusedError(f"the folder {self._root} of the object store is gone")
 
     def _sweep(self) -> None:
         """Remove temporary files of processes that died. The disk's own clock decides."""
@@ -143,36 +164,58 @@ class DiskStore:
                         Path(entry.path).unlink()
 
     def _put(self, key: str, parts: Sequence[Buffer]) -> None:
-        path = self._root / key
-        handle, temporary = tempfile.mkstemp(dir=self._temporary)
+        # Names are text here: a `Path` costs as much as a call of the system.
+        temporary = ""
+        if self._nameless:
+            handle = os.open(self._temporary_name, _NAMELESS, 0o600)
+        else:
+            handle, temporary = tempfile.mkstemp(dir=self._temporary)
         try:
-            try:
-                _write_all(handle, parts)
-                os.fsync(handle)
+            _write_all(handle, parts)
+            os.fsync(handle)
+            if sum(map(len, parts)) >= FORGOTTEN_BYTES_MIN:
                 _forget_pages(handle)
-            finally:
-                os.close(handle)
+            folder = self._link(temporary or _way_to(handle), key)
             try:
-                self._link(temporary, path)
-            except FileExistsError:
-                if not same_bytes(self._read(key, 0, None), parts):
-                    raise ObjectExistsError(f"{key} exists with other bytes") from None
-            # Also when it was there: whoever wrote it may have died before this.
-            _fsync_folder(path.parent)
+                if folder.had_it and not same_bytes(self._read(key, 0, None), parts):
+                    raise ObjectExistsError(f"{key} exists with other bytes")
+                # Also when it was there: whoever wrote it may have died before this.
+                os.fsync(folder.handle)
+            finally:
+                os.close(folder.handle)
         finally:
-            Path(temporary).unlink(missing_ok=True)
+            os.close(handle)
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
 
-    def _link(self, temporary: str, path: Path) -> None:
+    def _link(self, source: str, key: str) -> "_Linked":
         """Give the file its name. `_delete`, here or elsewhere, removes folders that are empty."""
+        place, _, name = key.rpartition("/")
         for attempts_left in reversed(range(LINK_ATTEMPTS_MAX)):
             try:
                 with self._folders:
-                    self._make_folder(path.parent)
-                    os.link(temporary, path)
-                return
+                    folder = self._open_folder(place)
+                    try:
+                        # With a folder's handle, `source` is followed to the file that it names.
+                        os.link(source, name, dst_dir_fd=folder)
+                    except FileExistsError:
+                        return _Linked(folder, had_it=True)
+                    except OSError:
+                        os.close(folder)
+                        raise
+                return _Linked(folder, had_it=False)
             except FileNotFoundError:
                 if not attempts_left:
                     raise
+        raise AssertionError
+
+    def _open_folder(self, place: str) -> int:
+        folder = f"{self._root_name}/{place}"
+        try:
+            return os.open(folder, _FOLDER)
+        except FileNotFoundError:
+            self._make_folder(self._root / place)
+            return os.open(folder, _FOLDER)
 
     def _make_folder(self, folder: Path) -> None:
         """Make the folder and those above it, each durable in the one above."""
@@ -247,6 +290,32 @@ def _first(row: tuple[str, object]) -> str:
     return row[0]
 
 
+def _knows_nameless_files(folder: Path) -> bool:
+    """Whether a file in the folder may do without a name until it is linked to one."""
+    if not hasattr(os, "O_TMPFILE"):
+        return False
+    name = f"probe-{os.getpid()}"
+    try:
+        handle = os.open(folder, _NAMELESS, 0o600)
+        try:
+            into = os.open(folder, _FOLDER)
+            try:
+                os.link(_way_to(handle), name, dst_dir_fd=into)
+                (folder / name).unlink()
+            finally:
+                os.close(into)
+        finally:
+            os.close(handle)
+    except OSError:
+        return False
+    return True
+
+
+def _way_to(handle: int) -> str:
+    """A path to a file that has none: linkat follows it, which open(2) recommends to who is not root."""
+    return f"/proc/self/fd/{handle}"
+
+
 def _write_all(handle: int, parts: Sequence[Buffer]) -> None:
     """Write all parts without joining them; a write may take only some of the bytes."""
     queue = [memoryview(part).cast("B") for part in parts if len(part)]
@@ -271,7 +340,7 @@ def _forget_pages(handle: int) -> None:
 
 
 def _fsync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(folder, _FOLDER)
     try:
         os.fsync(handle)
     finally:

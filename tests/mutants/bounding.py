@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         name="object-is-not-synced",
         promise="P1",
-        before="                os.fsync(handle)\n                _forget_pages(handle)",
-        after="                _forget_pages(handle)",
+        before="            _write_all(handle, parts)\n            os.fsync(handle)\n",
+        after="            _write_all(handle, parts)\n",
         tests=("test_everything_is_synced_before_a_put_returns",),
         why="A power failure takes acknowledged records along.",
     ),
@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         name="name-with-other-bytes-counts-as-put",
         promise="P1",
-        before="                if not same_bytes(self._read(key, 0, None), parts):",
-        after="                if False:",
+        before="                if folder.had_it and not same_bytes(",
+        after="                if False and not same_bytes(",
         tests=("test_other_bytes_under_a_key_are_refused_and_change_nothing",),
         why="A chunk counts as durable whose name holds other records.",
     ),

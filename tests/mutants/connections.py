@@ -198,8 +198,8 @@ MUTANTS = (
     Mutant(
         name="cache-takes-one-value-too-much",
         promise="P15",
-        before="        while self.bytes_used + size > self.bytes_max:",
-        after="        while self.bytes_used > self.bytes_max:",
+        before="        while self.bytes_used > self.bytes_max:",
+        after="        while self.bytes_used - size > self.bytes_max:",
         tests=("test_budget_is_never_exceeded",),
         why="The cache holds more than its budget.",
     ),

@@ -49,11 +49,28 @@ MUTANTS = (
     Mutant(
         name="repeated-append-is-refused-by-the-file",
         promise="P3",
-        before="            return position(self._era, found[0])\n        last = _last(connection, session)",
-        after='            raise LogRefusedError("it is there already")\n'
-        "        last = _last(connection, session)",
+        before="                return position(self._era, found[0])\n"
+        "            last = _last(connection, session)",
+        after='                raise LogRefusedError("it is there already")\n'
+        "            last = _last(connection, session)",
         tests=("test_append_repeated_is_in_once",),
         why="An append whose answer was lost never gets one; the agent repeats it for ever.",
+    ),
+    Mutant(
+        name="own-entry-is-applied-whatever-the-log-holds",
+        promise="P13",
+        before="if kept is None or kept[0] != logged.payload:",
+        after="if kept is None:",
+        tests=("test_entry_that_is_not_what_was_appended_is_not_known",),
+        why="An agent applies what it meant to append, and the others what is in the log.",
+    ),
+    Mutant(
+        name="what-was-not-committed-is-taken-for-the-newest-entry",
+        promise="P3",
+        before="        self.appended = []\n        self.newest = {}",
+        after="        self.appended = []",
+        tests=("test_failed_write_is_unknown_and_can_be_repeated",),
+        why="An append whose commit failed leaves a hole in the numbers of its session.",
     ),
     Mutant(
         name="in-entry-is-called-undone-when-the-session-is-lost",

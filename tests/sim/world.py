@@ -29,11 +29,14 @@ from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.log_client import Applied
 from storage.stores.memory import MemoryStore
+from tests.kit import own_entries
 from tests.kit.agents import NOW_MS, settings
 from tests.kit.faults import FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
 from tests.sim.network import Network
+
+own_entries.watch()
 
 JOBS = {
     "jobs.start.delay.ms": "500",

@@ -5,7 +5,9 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from protocol.records import Record, build_batch
+from crc32c import crc32c
+
+from protocol.records import Record, batch_positions, build_batch, read_header
 from protocol.types import POSITION_ZERO, Incarnation, TopicId, position
 from storage.accumulator import Accumulator, ClosedChunk, Limits, PendingBatch
 from storage.formats.spans import ObjectId, Span
@@ -20,6 +22,16 @@ CLUSTER = "cluster-of-tests"
 def batch(records: int = 1, *, value: bytes = b"value", timestamp: int = 1000) -> bytes:
     """A plain record batch as a producer sends it."""
     return build_batch([Record(-1, timestamp, None, value, ()) for _ in range(records)])
+
+
+def all_sound(view: memoryview) -> bool:
+    """Whether the CRC of every batch is right."""
+    starts, _ = batch_positions(view)
+    ends = [*starts[1:], len(view)]
+    return all(
+        read_header(view, start).crc == crc32c(view[start + 21 : end])
+        for start, end in zip(starts, ends, strict=True)
+    )
 
 
 def add(

@@ -49,6 +49,29 @@ def test_batch_waits_longer_while_a_put_is_in_flight() -> None:
     assert accumulator.due_ms(0) == 500
 
 
+@pytest.mark.parametrize(("round_ms", "due_ms"), [(64.0, 532), (400.0, 550), (1.5, 505)])
+def test_batch_waits_for_half_of_what_chunks_take_while_a_put_is_in_flight(
+    round_ms: float, due_ms: int
+) -> None:
+    accumulator = Accumulator(limits(busy_linger_ms=50))
+    accumulator.round_ms = round_ms
+    add(accumulator, b"x", now_ms=500)
+    assert accumulator.due_ms(1) == due_ms
+    assert accumulator.due_ms(0) == 500
+
+
+def test_chunk_that_is_worth_its_put_waits_to_be_worth_more_beyond_the_budget() -> None:
+    accumulator = Accumulator(limits(puts_per_second=10, puts_burst=1, worthwhile_bytes=100))
+    accumulator.round_ms = 40.0
+    add(accumulator, bytes(100), now_ms=500)
+    assert accumulator.due_ms(1) == 520
+    accumulator.close(520)
+    add(accumulator, bytes(100), now_ms=530)
+    assert accumulator.due_ms(1) == 580
+    add(accumulator, bytes(100), now_ms=540)
+    assert accumulator.due_ms(1) == 580
+
+
 def test_linger_longer_than_the_busy_one_holds_while_a_put_is_in_flight() -> None:
     accumulator = Accumulator(limits(linger_ms=200, busy_linger_ms=50))
     add(accumulator, b"x", now_ms=500)

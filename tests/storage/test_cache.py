@@ -61,6 +61,52 @@ def test_budget_is_never_exceeded(puts: list[tuple[int, int]]) -> None:
         assert sum(len(value) for value in kept if value is not None) == cache.bytes_used
 
 
+def test_what_passes_displaces_little_of_what_is_new() -> None:
+    cache: Cache[int, bytes] = Cache(100, size_of=len)
+    for key in range(10):
+        cache.put(key, bytes(10))
+    for key in range(1000, 1100):
+        cache.put(key, bytes(5), passing=True)
+    assert [key for key in range(10) if cache.get(key)] == list(range(3, 10))
+    assert [key for key in range(1000, 1100) if cache.get(key)] == list(range(1095, 1100))
+    assert cache.bytes_used == 7 * 10 + 5 * 5
+
+
+def test_of_what_passes_the_least_recently_used_goes_first() -> None:
+    cache: Cache[str, bytes] = Cache(12, size_of=len)
+    for key in "abc":
+        cache.put(key, b"x", passing=True)
+    cache.get("a")
+    cache.put("d", b"x", passing=True)
+    assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+
+
+def test_what_is_asked_for_again_after_it_passed_stays_with_the_others() -> None:
+    cache: Cache[int, bytes] = Cache(40, size_of=len)
+    for key in range(20):
+        cache.put(key, b"x", passing=True)
+    assert cache.get(0) is None
+    cache.put(0, b"y", passing=True)
+    for key in range(100, 130):
+        cache.put(key, b"x", passing=True)
+    assert cache.get(0) == b"y"
+    assert cache.get(19) is None
+
+
+@pytest.mark.promise("P15")
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12), st.booleans())))
+def test_budget_holds_for_what_passes_and_what_stays_together(
+    puts: list[tuple[int, int, bool]],
+) -> None:
+    cache: Cache[int, bytes] = Cache(10, size_of=len)
+    for key, size, passing in puts:
+        cache.put(key, bytes(size), passing=passing)
+        assert cache.bytes_used <= 10
+        kept = [cache.get(other) for other in range(6)]
+        assert sum(len(value) for value in kept if value is not None) == cache.bytes_used
+        assert len(cache) == sum(value is not None for value in kept)
+
+
 class Loads:
     """A load that counts its calls and ends when it is told to."""
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import Incarnation
-from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, SpanRead, plan_page_reads, plan_reads
+from storage.fetch_plan import GAP_BYTES_MAX, RANGE_BYTES_MAX, SpanRead, plan_ranges, plan_reads
 from storage.formats.spans import ObjectId, ObjectKind, Page, Span
 from tests.storage.build import CHUNK
 
@@ -103,6 +103,6 @@ def test_page_wanted_twice_is_brought_once() -> None:
     index = ObjectId(Incarnation(1), 1, ObjectKind.INDEX)
     first = Page(index, 100, 50, 0, 10, 1, 0, 5, bytes(16))
     second = first._replace(start=16, length=84, base_offset=10, next_offset=20)
-    (read,) = plan_page_reads([first, second, first])
+    (read,) = plan_ranges([first, second, first])
     assert (read.start, read.length, read.whole) == (16, 134, False)
     assert read.pieces == (second, first)

@@ -20,6 +20,7 @@ from coordinator.commands.job_commands import (
     TrimLogs,
 )
 from protocol.errors import ErrorCode
+from storage.fetch_plan import SpanPart
 from storage.formats.batches import Batches
 from storage.formats.page import decode_rows, digest, encode_rows
 from storage.formats.segment import merge_rows
@@ -43,7 +44,7 @@ class LayeredLog(Log):
 
     # Reading.
 
-    def bytes_of(self, row: Span | Page) -> bytes:
+    def bytes_of(self, row: Span | SpanPart | Page) -> bytes:
         data = self.objects.get(row.object_id)
         if data is None:
             raise ObjectNotFoundError(row.object_id.key)

@@ -11,14 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.fetch.answers import (
-    Collector,
-    FetchPartitionStatus,
-    LoadedData,
-    bytes_there,
-    check_partition,
-)
+from broker.fetch.answers import Collector
+from broker.fetch.loaded import LoadedData
 from broker.fetch.sessions import CachedPartition
+from broker.fetch.statuses import FetchPartitionStatus, bytes_there, check_partition
 from protocol.fetch import FetchPartition
 from protocol.records import batch_positions, read_header
 from storage.formats.batches import Batches
@@ -48,13 +44,15 @@ class Client(Consumer):
         collector = Collector(
             log.story.machine,
             cached=read if in_memory else lambda _: None,
+            cached_at=lambda *_: None,
             cached_page=lambda _: None,
             is_recent=lambda _: False,
+            parts_of=lambda span, _: (span,),
         )
         found = None
         bounds = self.end
         seen = looked()
-        assert (bytes_there(seen, place, committed=self.committed) > 0) == (
+        assert (bytes_there(seen, place, committed=self.committed, enough=1) > 0) == (
             self.offset < bounds and partition_bytes_max > 0
         )
         for _ in range(2):
@@ -72,7 +70,7 @@ class Client(Consumer):
             found = LoadedData()
             for wanted in collected.missing:
                 batches = read(wanted.span)
-                found.add(wanted.span, batches)
+                found.add(batches)
             # What was asked for is being read; the log goes on.
             meanwhile()
         (answer,) = collected.answers

@@ -12,18 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.fetch import answers
-from broker.fetch.answers import (
-    ROUNDS_MAX,
-    Collected,
-    Collector,
-    LoadedData,
-    bytes_there,
-    check_partition,
-)
+from broker.fetch.answers import ROUNDS_MAX, Collected, Collector
+from broker.fetch.loaded import LoadedData
 from broker.fetch.sessions import CachedPartition
+from broker.fetch.statuses import bytes_there, check_partition
 from protocol.errors import ErrorCode
 from protocol.fetch import FetchPartition, PartitionAnswer
-from storage.formats.spans import Page, Span
+from storage import span_parts
+from storage.formats.batches import Batches
+from storage.formats.spans import ObjectId, Page, Span
+from storage.span_parts import SpanParts, is_long
 from storage.stores.object_store import ObjectNotFoundError
 from tests.broker.fetch.layers import LayeredLog, jobs, play, steps
 from tests.broker.fetch.transaction_log import Consumer
@@ -37,11 +35,21 @@ class Client(Consumer):
     def __init__(self, log: LayeredLog, *, committed: bool, offset: int) -> None:
         super().__init__(log, committed=committed, offset=offset)
         self.cache: dict = {}
+        self.parts = SpanParts()
 
     def cached(self, row: Span | Page):
         kept = self.cache.get((row.object_id, row.start))
-        assert kept is None or kept[0] == row
-        return None if kept is None else kept[1]
+        return None if kept is None or kept[0] != row else kept[1]
+
+    def cached_at(self, object_id: ObjectId, start: int):
+        _, read = self.cache.get((object_id, start), (None, None))
+        return read if isinstance(read, Batches) else None
+
+    def parts_of(self, span: Span, offset: int):
+        """As `storage.reader`."""
+        if not is_long(span) or self.cached(span) is not None:
+            return (span,)
+        return self.parts.from_offset(span, offset)
 
     def fill(self, found: LoadedData, collected: Collected) -> None:
         """As `broker.fetch.store_reads`."""
@@ -52,10 +60,22 @@ class Client(Consumer):
                     read = found.pages[row.object_id, row.start] = self.log.rows_of(row)
                 else:
                     read = self.log.batches_of(row)
-                    found.add(row, read)
+                    found.add(read)
+                    if is_long(row):
+                        self.parts.note(row, read)
                 self.cache[row.object_id, row.start] = row, read
             except ObjectNotFoundError as error:
                 found.failed[row.object_id] = error
+        for part in collected.parts:
+            try:
+                data = self.log.bytes_of(part)
+            except ObjectNotFoundError as error:
+                found.failed[part.object_id] = error
+                continue
+            read = self.parts.read(part, memoryview(data))
+            if read is not None:
+                found.add(read)
+                self.cache[part.object_id, part.start] = read.span, read
 
     def fetch(self, *, bytes_max: int, partition_bytes_max: int, meanwhile) -> bool:
         """Fetch and take what comes; whether the position moved. As `broker.fetch.fetch_path`."""
@@ -63,8 +83,10 @@ class Client(Consumer):
         collector = Collector(
             self.log.story.machine,
             cached=self.cached,
+            cached_at=self.cached_at,
             cached_page=self.cached,
             is_recent=lambda _: False,
+            parts_of=self.parts_of,
         )
         gone: set = set()
         rounds = 0
@@ -75,7 +97,7 @@ class Client(Consumer):
             )
             if seen.error:
                 return self.told(seen.error)
-            there = bytes_there(seen, place, committed=self.committed)
+            there = bytes_there(seen, place, committed=self.committed, enough=1)
             assert (there > 0) == (self.offset < self.end and partition_bytes_max > 0)
             collected = collector.collect(
                 [place], [seen], bytes_max=bytes_max, committed=self.committed, found=found
@@ -142,7 +164,11 @@ def test_nothing_is_left_out_while_jobs_rearrange_what_is_read(played, data) -> 
             fetch()
         else:
             play(log, step)
-    with patch.object(answers, "LOAD_BYTES_MAX", data.draw(st.sampled_from([200, 1 << 20]))):
+    with (
+        patch.object(answers, "LOAD_BYTES_MAX", data.draw(st.sampled_from([200, 1 << 20]))),
+        patch.object(answers, "LONG_BYTES", data.draw(st.sampled_from([1, 1 << 20]))),
+        patch.object(span_parts, "PART_BYTES", data.draw(st.sampled_from([100, 200, 500]))),
+    ):
         while client.offset < client.end:
             fetch()
     offsets = [offset for offset, _ in client.records]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.broker.agents import World
-from tests.kit.batches import batch
+from tests.kit.batches import batch, records_of
 
 SMALL = len(batch(bytes(10)))
 
@@ -88,3 +88,75 @@ async def test_one_fetch_looks_at_a_bounded_number_of_rows(
         rows = await agent.fetch("t", 0, 0).partitions()
         assert [len(row.records) // len(batch(b"0")) for row in rows] == [3, 0]
         assert await agent.fetch("t", 3).values() == [b"3", b"4"]
+
+
+async def test_every_partition_is_given_something_when_there_is_more_than_an_answer_holds(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    monkeypatch.setattr("broker.fetch.fetches.ANSWER_BYTES", 8 * SMALL)
+    monkeypatch.setattr("broker.fetch.answers.PORTION_BYTES_MIN", 1)
+    async with world.with_topic("a", partitions=4) as (agent,):
+        for _ in range(5):
+            await agent.produce("t", *[batch(bytes(10)) for _ in range(4)]).wait()
+        rows = await agent.fetch("t", 0, 0, 0, 0).partitions()
+        assert [len(row.records) // SMALL for row in rows] == [2, 2, 2, 2]
+
+
+async def test_what_some_partitions_do_not_need_the_others_are_given(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    monkeypatch.setattr("broker.fetch.fetches.ANSWER_BYTES", 8 * SMALL)
+    monkeypatch.setattr("broker.fetch.answers.PORTION_BYTES_MIN", 1)
+    async with world.with_topic("a", partitions=3) as (agent,):
+        await agent.produce("t", *[batch(bytes(10)) for _ in range(3)]).wait()
+        for _ in range(9):
+            await agent.produce("t", batch(bytes(10))).wait()
+        rows = await agent.fetch("t", 0, 0, 0).partitions()
+        assert [len(row.records) // SMALL for row in rows] == [6, 1, 1]
+
+
+async def test_who_waits_for_more_than_an_answer_holds_as_a_rule_is_given_that_much(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    monkeypatch.setattr("broker.fetch.fetches.ANSWER_BYTES", 2 * SMALL)
+    async with world.with_topic("a") as (agent,):
+        for _ in range(6):
+            await agent.produce("t", batch(bytes(10))).wait()
+        assert len(await agent.fetch("t", 0).values()) == 2
+        assert len(await agent.fetch("t", 0, min_bytes=5 * SMALL).values()) == 5
+
+
+async def test_one_fetch_of_many_partitions_reads_each_old_chunk_once(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    """Of each partition a little is read, rather than much of the first one."""
+    large = batch(bytes(100_000))  # Four of them are more than what is read whole.
+    monkeypatch.setattr("broker.fetch.fetches.ANSWER_BYTES", 8 * len(large))
+    async with world.with_topic("a", "b", partitions=4, cache_bytes="1MiB") as (a, b):
+        for _ in range(4):
+            await a.produce("t", *[large] * 4).wait()
+        await b.log_client.barrier()
+        for offset in (0, 2):
+            rows = await b.fetch("t", *[offset] * 4).partitions()
+            assert [len(row.records) // len(large) for row in rows] == [2, 2, 2, 2]
+        assert len(world.store.reads) == 4
+
+
+async def test_partitions_of_one_reader_stay_in_step_so_each_chunk_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    """Whatever the sizes of their batches: what lies in the oldest chunks is read first."""
+    monkeypatch.setattr("broker.fetch.fetches.ANSWER_BYTES", 400_000)
+    monkeypatch.setattr("broker.fetch.answers.LOAD_BYTES_MAX", 400_000)
+    sizes = [1_000, 2_000, 10_000, 20_000]
+    async with world.with_topic("a", "b", partitions=4, cache_bytes="1MiB") as (a, b):
+        for _ in range(60):
+            await a.produce("t", *[batch(bytes(size)) for size in sizes]).wait()
+        await b.log_client.barrier()
+        monkeypatch.setattr(b.node.reader, "_whole_bytes_max", 0)
+        offsets = [0] * 4
+        while min(offsets) < 60:
+            rows = await b.fetch("t", *offsets).partitions()
+            for row in rows:
+                offsets[row.partition_index] += len(records_of(row.records))
+        assert len(world.store.reads) <= 60 * 1.5

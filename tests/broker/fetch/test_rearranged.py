@@ -250,3 +250,66 @@ async def test_a_chunk_whose_records_its_entry_deletes_is_acknowledged(world: Wo
         await asyncio.gather(first, trimmed)
         assert ["ChunkCommitted", "LogsTrimmed"] in entries
         assert (row.log_start, row.row_count) == (7, 0)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of a segment are read 300 bytes at a time, about three batches."""
+    monkeypatch.setattr("broker.fetch.answers.LONG_BYTES", 1)
+    monkeypatch.setattr("storage.span_parts.PART_BYTES", 300)
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_long_span_is_read_part_by_part_as_far_as_the_client_goes(world: World) -> None:
+    async with _filled(world, "a", "b", count=30) as (row, a, b):
+        await jobs_by_hand.merge(a, row)
+        await b.log_client.barrier()
+        offset = 0
+        while offset < 12:
+            answer = await b.fetch("t", offset, partition_max_bytes=300).partition()
+            got = _records(answer.records)
+            assert got == _numbered(offset, offset + len(got))
+            offset += len(got)
+        assert b.node.reader.stats.read_bytes < row.data_bytes
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("first", [0, 7])
+async def test_all_of_a_long_span_is_read_from_wherever_a_client_begins(
+    first: int, world: World
+) -> None:
+    async with _filled(world, "a", "b", count=30) as (row, a, b):
+        await jobs_by_hand.merge(a, row, keep=lambda header: header.base_offset % 5 != 3)
+        await b.log_client.barrier()
+        got: list[tuple[int, bytes | None]] = []
+        while (offset := got[-1][0] + 1 if got else first) < 30:
+            answer = await b.fetch("t", offset, partition_max_bytes=300).partition()
+            if not answer.records:
+                break
+            got += _records(answer.records)
+        left = [one for one in _numbered(first, 30) if one[0] % 5 != 3]
+        assert [one for one in got if one[1]] == left
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.usefixtures("small_parts")
+async def test_damage_in_a_long_span_is_an_error_where_it_lies_and_not_before(world: World) -> None:
+    async with _filled(world, "a", "b", count=30) as (row, a, b):
+        await jobs_by_hand.merge(a, row)
+        await b.log_client.barrier()
+        span = row.row(0)
+        key = span.object_id.key
+        data = bytearray(await world.store.inner.get(key))
+        data[span.start + span.length // 2] ^= 1
+        await world.store.inner.delete([key])
+        await world.store.inner.put_new(key, [data])
+        offset, error = 0, ErrorCode.NONE
+        while not error:
+            answer = await b.fetch("t", offset, partition_max_bytes=300).partition()
+            error = answer.error_code
+            got = _records(answer.records) if answer.records else []
+            assert got == _numbered(offset, offset + len(got))
+            offset += len(got)
+        assert error == ErrorCode.KAFKA_STORAGE_ERROR
+        assert 6 < offset < 15

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from pathlib import Path
@@ -98,6 +99,30 @@ async def test_appends_that_wait_share_a_commit(
         assert len(sizes) < 25
 
 
+async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
+    commit, gate = _Worker._commit, threading.Event()
+
+    def waiting(worker, jobs):
+        gate.wait(10)
+        return commit(worker, jobs)
+
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await written(log, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(_Worker, "_commit", waiting)
+            for n in (2, 2):
+                with pytest.raises(LogUnavailableError, match="did not answer within"):
+                    await log.append(session, n, b"2")
+            gate.set()
+        # It was under way all the time.
+        place = await log.append(session, 2, b"2")
+        assert await log.append(session, 3, b"3") > place
+        assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
+
+
 async def test_tail_that_fell_far_behind_reads_the_file_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +209,8 @@ async def test_failed_write_is_unknown_and_can_be_repeated(
         monkeypatch.setattr(SqliteLog, "_insert", failing)
         with pytest.raises(LogUnavailableError, match="disk is full"):
             await log.append(session, 3, b"3")
+        with pytest.raises(LogRefusedError, match="cannot follow entry 2"):
+            await log.append(session, 4, b"4")
         assert await log.append(session, 3, b"3") == await log.head()
         assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
 
@@ -226,7 +253,11 @@ async def test_next_process_finds_the_cut_and_what_was_published(tmp_path: Path)
     await log.aclose()
 
 
-async def test_file_of_a_log_that_is_cut_stays_flat(tmp_path: Path) -> None:
+async def test_file_of_a_log_that_is_cut_stays_flat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The one beside it is written anew from there on.
+    monkeypatch.setattr("coordinator.log.sqlite_file.CHECKPOINT_WAL_BYTES", 500_000)
     log = SqliteLog(tmp_path / "log.db")
     session = await written(log, 1)
     sizes = []
@@ -293,6 +324,29 @@ async def test_a_logs_own_checkpoints_are_nobody_elses_changes(
         before = path.stat().st_size
         for n in range(1, 101):
             await log.append(session, n, bytes(4000))
-        # What was committed is in the file, and the one beside it was begun anew.
+        # What was committed is in the file, and the one beside it was written anew.
         assert path.stat().st_size > before + 200_000
         assert path.with_name("log.db-wal").stat().st_size < 200_000
+
+
+async def test_file_beside_the_log_is_written_anew_and_not_made_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have to be given room by the file system each time, and its journal fsynced."""
+    monkeypatch.setattr("coordinator.log.sqlite_file.CHECKPOINT_WAL_BYTES", 200_000)
+
+    wal = tmp_path / "log.db-wal"
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await log.open(await log.grant(30_000), b"open")
+        sizes = []
+        for n in range(1, 101):
+            await log.append(session, n, b"small")
+            sizes.append(wal.stat().st_size)
+        assert sizes == sorted(sizes)
+        assert sizes[-1] == sizes[30] < 300_000
+        # What became much longer once is cut off.
+        for other in range(60):
+            await asyncio.gather(
+                *[log.append(session, 101 + other * 20 + n, bytes(30_000)) for n in range(20)]
+            )
+        assert wal.stat().st_size < 4_000_000

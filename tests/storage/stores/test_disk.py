@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.stores import disk
 from storage.stores.disk import TEMPORARY_FOLDER, DiskStore
 from storage.stores.object_store import (
     ObjectNotFoundError,
@@ -17,6 +18,13 @@ from storage.stores.object_store import (
 )
 
 pytestmark = pytest.mark.real_loop
+
+
+@pytest.fixture(autouse=True, params=["nameless files", "temporary names"])
+def _files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Linux, and as where the system knows no files without names."""
+    if request.param == "temporary names":
+        monkeypatch.setattr(disk, "_knows_nameless_files", lambda _: False)
 
 
 def temporary_files(root: Path) -> list[Path]:
@@ -201,3 +209,21 @@ async def test_link_of_the_users_inside_the_folder_does_not_hide_objects(tmp_pat
         await store.put_new("chunks/a", [b"x"])
         assert [row.key for row in await store.list_after("", "")] == ["chunks/a"]
         assert (elsewhere / "a").read_bytes() == b"x"
+
+
+async def test_no_temporary_file_can_be_left_where_files_may_have_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[list[Path]] = []
+    real = os.fsync
+
+    def looking(handle: int) -> None:
+        found.append(temporary_files(tmp_path))
+        real(handle)
+
+    async with aclosing(DiskStore(tmp_path)) as store:
+        await store.put_new("before", [b"x"])
+        monkeypatch.setattr(os, "fsync", looking)
+        await store.put_new("a", [b"x"])
+        nameless = disk._knows_nameless_files(tmp_path / TEMPORARY_FOLDER)
+        assert [len(files) for files in found] == [0 if nameless else 1, 0 if nameless else 1]
