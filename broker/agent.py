@@ -1,11 +1,12 @@
 """The composition root: settings and adapters become a running agent; the TaskGroup at the top.
 
     ports bound ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
-         connections are refused until then, readiness says no (P12, P16)
+         nobody is served until then, readiness says no (P12, P16)
 
-What holds: an agent whose store or log is away waits, at start and later; it does not end. A Kafka
-port that is bound and not listened on refuses connections, so clients look elsewhere. An agent ends
-by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed (P13),
+What holds: an agent whose store or log is away waits, at start and later; it does not end. Kafka's
+clients wait behind its ports (`broker.doors`), each for no longer than a stall; after AJAR_S_MAX, or once
+store or log are known to be away, they are refused and look elsewhere. HTTP, and what it is made of, comes after Kafka's clients where they can be served
+at once, since an agent that was killed is waited for. An agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed (P13),
 when store or log are another cluster's, or the log is older than the store: always with a sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
@@ -15,27 +16,25 @@ simulator builds the same agents. Left out: processes, signals, real clocks (`br
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-from broker.admin import metrics
 from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
-from broker.admin.memory_bound import connection_bytes, machine_bytes, memory_bound
+from broker.admin.memory_bound import memory_bound
 from broker.composition import Parts, compose, load_layouts
-from broker.config.listeners import exposures
 from broker.config.settings import Settings, advertised, listeners_of, name_of
-from broker.edge.key_stores import TlsError
+from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections
+from broker.edge.secured import SecuredError, secured_listeners
 from broker.edge.server import KafkaServer
-from broker.edge.tls_listener import TlsListener, tls_listeners
 from broker.handlers import SERVED
-from broker.http_listeners import HttpListenerError, HttpListeners, cannot_listen
+from broker.http_listeners import HttpListenerError, HttpListeners
 from broker.jobs import worker_process
 from broker.jobs.host import JobHost
 from broker.node import Node
-from broker.registry.checker import InLoopChecker, SchemaChecker, two_checkers
-from broker.registry.rest_support import RegistryView
 from broker.sasl.decisions import Decisions
 from broker.sasl.rules import rules_by_listener
 from broker.store import identity, truncation
@@ -64,6 +63,10 @@ from storage.stores.retry import until_done
 from storage.stores.retry_policy import NO_LIMIT, RetryPolicy
 from storage.writer import Writer
 
+if TYPE_CHECKING:
+    from broker.edge.tls_listener import TlsListener
+    from broker.registry.checker import SchemaChecker
+
 logger = logging.getLogger(__name__)
 
 START = RetryPolicy(attempt_s_max=NO_LIMIT)
@@ -72,7 +75,10 @@ TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
 DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
-
+AJAR_S_MAX = 3.0
+"""Kafka's clients wait no longer behind a port of an agent that does not serve yet."""
+HTTP_S_MAX = 1.0
+"""HTTP does not wait any longer for Kafka's clients to be served first."""
 
 _SENTENCES = (ReplacedError, ReplicaStoppedError, TruncatedLogError, ClusterMismatchError)
 """Errors that end an agent and say themselves what to do."""
@@ -96,10 +102,12 @@ class _Shells(NamedTuple):
 
     log_client: LogClient
     node: Node
+    writer: Writer
     jobs: JobHost
     time: StoreTime
     checkpoints: LogCheckpoints
     load: LoadWatch
+    log_writes: LogWrites
 
 
 class Agent:
@@ -113,32 +121,38 @@ class Agent:
         host_name: str = "localhost",
         software_version: str = "0",
         descriptors: int | None = None,
+        reserved: Reserved | None = None,
         own_ports: Mapping[str, int] | None = None,
     ) -> None:
         """`host_name`: what clients are told of a listener on all addresses. `descriptors`: how many
-        the process may have (None: any number). `own_ports`: by listener, where this agent is reached
-        when others listen at the ports of the settings, too (None: nobody else does)."""
+        the process may have (None: any number). `reserved`: ports that are ajar already. `own_ports`:
+        by listener, where this agent is reached when others listen at the ports of the settings, too
+        (None: nobody else does)."""
         self._settings = settings
         self._parts = parts
         self._host_name = host_name
         self._software_version = software_version
         self._descriptors = descriptors
+        self._reserved = reserved
+        self._ajar_since_ms = parts.boot_ms() if reserved is None else reserved.since_ms
+        """Nobody behind a port has waited since before that."""
         self._own_ports = own_ports
         self._cluster = ClusterIdentity(settings.cluster_id, ERA)
-        self._doors: dict[tuple[str, int], asyncio.Server] = {}
-        """Kafka listeners, by host and port."""
+        self._doors: list[tuple[str, Door]] = []
+        """Of the Kafka listeners, by name."""
         self._bound: dict[str, tuple[str, int]] = {}
         self._told_ports: dict[str, int] = {}
         """Of the Kafka listeners, for clients."""
         self._shells: _Shells | None = None
         self._server: KafkaServer | None = None
         """Made when it is to serve: from then on it watches for stalls of the loop."""
-        self._tls: dict[str, TlsListener] = {}
+        self._tls: Mapping[str, TlsListener] = {}
         self._sasl = rules_by_listener(listeners_of(settings))
-        self._http = _doors(settings, parts, host_name, shared=own_ports is not None)
-        self._checker: SchemaChecker = InLoopChecker() if self._works_in_loop() else two_checkers()
+        self._http = _http_listeners(settings, parts, host_name, shared=own_ports is not None)
         self._use = StoreUse(parts.store)
         """What is no record; the paths of records count themselves."""
+        self._checker: SchemaChecker | None = None
+        """There with the HTTP endpoints."""
         self._view = AdminView(
             settings=settings,
             store=self._use.by("admin"),
@@ -148,7 +162,8 @@ class Agent:
             not_ready=self.not_ready,
             notes=self.notes,
         )
-        self._identified = False
+        self._identified = asyncio.Event()
+        """Store and log are this cluster's, and the store's clock is known."""
         self._waiting_for = "the object store and the metadata log are being checked"
         self._store = StoreProbe(self._use.by("probe"))
         self._leaving = False
@@ -156,8 +171,10 @@ class Agent:
         self._stop = asyncio.Event()
         self._has_ended = asyncio.Event()
         self._opened = asyncio.Event()
-        """Bound: `listening` is complete."""
+        """HTTP is answered; `listening` is complete."""
         self._serving = asyncio.Event()
+        self._listening = asyncio.Event()
+        """Kafka's clients are let in."""
         self._member = asyncio.Event()
         """The first session is proven and the log's end reached."""
 
@@ -166,13 +183,12 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._until_stopped(), name="stop")
-                await self._open_doors()
+                await self._bind_doors()
+                tasks.create_task(self._keep_ajar(), name="doors")
                 self._compose(tasks)
-                await self._open_http()
-                self._http.watch(tasks)
                 bound = {name: f"{host}:{port}" for name, (host, port) in self._bound.items()}
-                logger.info("ports are bound; clients are refused until it serves", extra=bound)
-                self._opened.set()
+                logger.info("ports are bound; nobody is served until it can", extra=bound)
+                tasks.create_task(self._open_http(tasks), name="HTTP")
                 tasks.create_task(self._live(tasks), name="agent")
         except BaseExceptionGroup as group:
             error = first_error(group)
@@ -187,7 +203,8 @@ class Agent:
         finally:
             self._close_doors()
             await self._http.aclose()
-            await self._checker.aclose()
+            if self._checker is not None:
+                await self._checker.aclose()
             self._opened.set()
             self._serving.set()
             self._has_ended.set()
@@ -203,7 +220,7 @@ class Agent:
         return dict(self._bound)
 
     async def opened(self) -> None:
-        """Wait until `listening` is complete, or the agent has ended before."""
+        """Wait until HTTP is answered, or the agent has ended before."""
         await self._opened.wait()
 
     async def serving(self) -> None:
@@ -231,7 +248,7 @@ class Agent:
         shells = self._shells
         if self._leaving:
             reasons.append("the agent is leaving")
-        if not self._identified or shells is None:
+        if not self._identified.is_set() or shells is None:
             reasons.append(self._waiting_for)
         elif shells.log_client.incarnation() is None:
             reasons.append("there is no proven session in the metadata log")
@@ -253,94 +270,113 @@ class Agent:
 
     # Doors.
 
-    async def _open_doors(self) -> None:
-        for address in self._settings.listen:
-            assert address.port is not None
-            host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
-            shared = self._own_ports is not None
-            bound = await self._open_at(address.name, host, address.port, shared=shared)
-            self._bound[address.name] = bound
-            if self._own_ports is not None:
-                bound = await self._open_at(address.name, host, self._own_ports[address.name])
-            self._told_ports[address.name] = bound[1]
+    async def _bind_doors(self) -> None:
+        shared = self._own_ports is not None
+        try:
+            for address in self._settings.listen:
+                assert address.port is not None
+                name, host = address.name, address.host
+                bound = await self._bind_door(name, host, address.port, shared=shared)
+                self._bound[name] = bound
+                if self._own_ports is not None:
+                    bound = await self._bind_door(name, host, self._own_ports[name])
+                self._told_ports[name] = bound[1]
+            self._bound |= await self._http.bind()
+        except (DoorError, HttpListenerError) as error:
+            raise AgentError(str(error)) from error
 
-    async def _open_at(
+    async def _bind_door(
         self, name: str, host: str, port: int, *, shared: bool = False
     ) -> tuple[str, int]:
-        # "localhost" may be either address to a client, and must be the same port in both.
-        hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
-        bound = await self._open(name, hosts[0], port, shared=shared)
-        for other in hosts[1:]:
-            try:
-                await self._open(name, other, bound[1], shared=shared)
-            except AgentError as error:
-                logger.debug("only one of localhost's addresses is listened on: %s", error)
+        backlog = self._settings.kafka.socket_listen_backlog_size
+        door = Door(backlog=backlog, setting="listen", shared=shared, reserved=self._reserved)
+        self._doors.append((name, door))
+        bound = await door.bind(host, port)
+        if not shared:  # Else others serve who comes there.
+            door.set_ajar()
         return bound
 
-    async def _open(self, name: str, host: str, port: int, *, shared: bool) -> tuple[str, int]:
-        loop = asyncio.get_running_loop()
-        backlog = self._settings.kafka.socket_listen_backlog_size
-        try:
-            door = await loop.create_server(
-                lambda: self._connection(name),
-                host,
-                port,
-                backlog=backlog,
-                reuse_port=shared or None,
-                start_serving=False,
-            )
-        except OSError as error:
-            raise AgentError(cannot_listen(host, port, error, setting="listen")) from error
-        bound: int = door.sockets[0].getsockname()[1]
-        self._doors[host, bound] = door
-        return host, bound
+    async def _keep_ajar(self) -> None:
+        """Have clients wait, none as long as a stall (P17); have them look elsewhere if it takes long."""
+        rounds = max(1, round(AJAR_S_MAX * 1000 / self._settings.stall_ms))
+        for _ in range(rounds):
+            left_ms = self._settings.stall_ms - self._ajar_ms()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._listening.wait()
+                    return
+            self._turn_away()
+        self._shut_doors()
 
-    def _connection(self, listener: str) -> asyncio.BaseProtocol:
-        assert self._server is not None
-        return self._server.factory(listener)()
+    def _ajar_ms(self) -> int:
+        return self._parts.boot_ms() - self._ajar_since_ms
+
+    def _turn_away(self) -> None:
+        for _, door in self._doors:
+            door.turn_away()
+        self._ajar_since_ms = self._parts.boot_ms()
+
+    def _shut_doors(self) -> None:
+        for _, door in self._doors:
+            door.shut()
 
     async def _listen(self) -> None:
         """Let clients in. Raises AgentError when somebody else listens by now."""
-        backlog = self._settings.kafka.socket_listen_backlog_size
-        for (host, port), door in list(self._doors.items()):
+        assert self._server is not None
+        if self._ajar_ms() > self._settings.stall_ms:
+            self._turn_away()
+        for name, door in list(self._doors):
             if self._leaving:
                 return
             try:
-                # uvloop does not tell that it cannot listen, so the socket is asked first.
-                for bound in door.sockets:
-                    with bound.dup() as same:
-                        same.listen(backlog)
-                await door.start_serving()
-            except OSError as error:
-                raise AgentError(cannot_listen(host, port, error, setting="listen")) from error
+                await door.open(self._server.factory(name))
+            except DoorError as error:
+                raise AgentError(str(error)) from error
+        self._listening.set()
 
     def _close_doors(self) -> None:
-        for door in self._doors.values():
+        for _, door in self._doors:
             door.close()
-        self._doors = {}
+        self._doors = []
 
-    async def _open_http(self) -> None:
-        """The admin endpoints, and the schema registry."""
+    async def _open_http(self, tasks: asyncio.TaskGroup) -> None:
+        """The admin endpoints and the schema registry, after Kafka's clients if those come soon."""
+        if not self._http.are_wanted:
+            self._opened.set()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HTTP_S_MAX):
+                await self._listening.wait()
         assert self._shells is not None
-        node, http = self._shells.node, self._http
+        shells, parts, http = self._shells, self._parts, self._http
+        # In a thread: clients that are let in by now should not wait for it.
+        await asyncio.to_thread(import_module, "broker.http_composition")
+        from broker.http_composition import Served, compose_http
+
+        served = Served(
+            node=shells.node,
+            writer=shells.writer,
+            jobs=shells.jobs,
+            load=shells.load,
+            store_use=self._use,
+            log_writes=shells.log_writes,
+            memory_bytes=self._memory_bytes(),
+            tls=bool(self._tls),
+            clock_skew_ms=shells.time.skew_ms,
+            not_ready=self.not_ready,
+            store_reachable=lambda: self._identified.is_set() and self._store.trouble is None,
+            is_member=self._member.is_set,
+            works_in_loop=self._works_in_loop(),
+        )
         try:
-            http.prepare(node)
-            self._view.logins = http.logins("http", node)
-            view = RegistryView(
-                log_client=node.log_client,
-                checker=self._checker,
-                cluster_id=self._settings.cluster_id,
-                logins=http.logins("registry", node),
-                rights=node.rights,
-                ready=self._member.is_set,
-            )
-            opened = {
-                "http": await http.open_admin(self._view),
-                "registry": await http.open_registry(view),
-            }
+            http.prepare(shells.node)
+            endpoints = compose_http(http, parts, served, self._view)
+            self._checker = endpoints.checker
+            await http.open(endpoints.admin, endpoints.registry)
         except HttpListenerError as error:
             raise AgentError(str(error)) from error
-        self._bound |= {name: bound for name, bound in opened.items() if bound is not None}
+        http.watch(tasks)
+        self._opened.set()
 
     # Composition.
 
@@ -372,35 +408,12 @@ class Agent:
             request_bytes_max=limits.held_bytes_max,
             connections_max=self._connections_max,
         )
-        bound = memory_bound(settings, request_bytes_max=limits.held_bytes_max)
-        self._shells = _Shells(log_client, node, jobs, time, checkpoints, load)
-        self._view.overloaded = load.sentences
-        self._view.reader = node.reader
-        self._view.log_client = log_client
-        self._view.client_metrics = node.telemetry.text
-        self._view.registry = metrics.registry_of(
-            metrics.Sources(
-                node=node,
-                log_client=log_client,
-                producing=node.producing,
-                reader=node.reader,
-                writer=writer,
-                store_use=self._use,
-                log_writes=LogWrites(log_client),
-                jobs=jobs,
-                load=load,
-                memory_bound=lambda: (
-                    bound
-                    + machine_bytes(log_client.machine)
-                    + connection_bytes(node.stats.connections_open, tls=bool(self._tls))
-                ),
-                ready=lambda: not self.not_ready(),
-                store_reachable=lambda: self._identified and self._store.trouble is None,
-                now_ms=parts.now_ms,
-                clock_skew_ms=time.skew_ms,
-            )
-        )
-        self._tls = _tls(settings, node)
+        writes = LogWrites(log_client)
+        self._shells = _Shells(log_client, node, writer, jobs, time, checkpoints, load, writes)
+        try:
+            self._tls = secured_listeners(settings, node.stats)
+        except SecuredError as error:
+            raise AgentError(str(error)) from error
         node.decisions = Decisions(self._sasl.values(), boot_ms=parts.boot_ms)
         for callback in self._on_node:
             callback(node)
@@ -408,6 +421,12 @@ class Agent:
     def _connections_max(self) -> int:
         """As it is by now; not 0, as a part of it is told."""
         return 1 if self._server is None else max(1, self._server.limits.connections_max)
+
+    def _memory_bytes(self) -> int:
+        """What it takes at most, besides what the cluster holds."""
+        assert self._shells is not None
+        limits = limits_of(self._shells.node, descriptors=self._descriptors)
+        return memory_bound(self._settings, request_bytes_max=limits.held_bytes_max)
 
     def _job_host(self, log_client: LogClient) -> JobHost:
         settings, parts = self._settings, self._parts
@@ -458,14 +477,14 @@ class Agent:
         """From the first look at store and log to serving."""
         assert self._shells is not None
         shells = self._shells
+        # While store and log are waited for. Until it is done each step of it may delay a request.
+        tasks.create_task(load_layouts(), name="layouts of messages")
         await self._until_there(self._identify)
-        await self._until_there(shells.time.measure)
-        # Before the session: whoever has one is named to clients, and should serve soon.
-        await load_layouts()
-        self._identified = True
-        tasks.create_task(self._store.run(), name="store probe")
-        tasks.create_task(shells.time.run(), name="the store's clock")
+        # What the log says is read meanwhile, and acted upon when the time is known.
         tasks.create_task(shells.log_client.run(), name="coordinator")
+        await self._until_there(shells.time.measure)
+        self._identified.set()
+        tasks.create_task(self._store.run(), name="store probe")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
         tasks.create_task(shells.node.producing.run(), name="produce deadlines")
         tasks.create_task(deleted_topics.run(shells.log_client), name="purging")
@@ -487,8 +506,8 @@ class Agent:
             return
         limits = limits_of(shells.node, descriptors=self._descriptors)
         logger.info("at most %s", told_of_connections(limits, self._descriptors))
-        bound = memory_bound(self._settings, request_bytes_max=limits.held_bytes_max)
-        logger.info("at most %d MiB of memory, besides what the cluster holds", bound >> 20)
+        megabytes = self._memory_bytes() >> 20
+        logger.info("at most %d MiB of memory, besides what the cluster holds", megabytes)
         for listener in self._tls.values():
             listener.tell(self._parts.now_ms())
             tasks.create_task(listener.run(), name="certificates")
@@ -499,6 +518,8 @@ class Agent:
         tasks.create_task(shells.load.run(), name="load")
         await self._server.started()
         await self._listen()
+        await self._opened.wait()
+        tasks.create_task(shells.time.run(), name="the store's clock")
         if not self._leaving:
             logger.info("serving")
             self._serving.set()
@@ -510,11 +531,12 @@ class Agent:
         )
 
     async def _find_no_truncation(self) -> None:
-        """The log is not older than the store. Raises TruncatedLogError."""
+        """The log is not older than the store, and entries can be dated. Raises TruncatedLogError."""
         assert self._shells is not None
         store, log = self._use.by("start"), self._parts.log
         machine = self._shells.log_client.machine
         await self._until_there(lambda: truncation.check(store, log, machine))
+        await self._identified.wait()
 
     async def _until_there(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Ask until store and log have answered (P16)."""
@@ -525,6 +547,7 @@ class Agent:
             nonlocal told_s
             what = "object store" if isinstance(error, StoreError) else "metadata log"
             self._waiting_for = f"waiting for the {what}: {error}"
+            self._shut_doors()
             if loop.time() - told_s >= TELL_AGAIN_S:
                 told_s = loop.time()
                 logger.warning("%s; clients are refused meanwhile", self._waiting_for)
@@ -575,20 +598,11 @@ class Agent:
         logger.info("left")
 
 
-def _doors(settings: Settings, parts: Parts, host_name: str, *, shared: bool) -> HttpListeners:
+def _http_listeners(
+    settings: Settings, parts: Parts, host_name: str, *, shared: bool
+) -> HttpListeners:
     """The HTTP listeners. Raises AgentError."""
     try:
         return HttpListeners(settings, parts, host_name=host_name, shared=shared)
     except HttpListenerError as error:
-        raise AgentError(str(error)) from error
-
-
-def _tls(settings: Settings, node: Node) -> dict[str, TlsListener]:
-    """Of the listeners that speak it. Raises AgentError."""
-    listeners = listeners_of(settings)
-    for sentence in exposures(listeners):
-        logger.warning("%s", sentence)
-    try:
-        return tls_listeners(listeners, node.stats)
-    except TlsError as error:
         raise AgentError(str(error)) from error

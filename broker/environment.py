@@ -13,15 +13,17 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from broker.config.settings import Settings
-from coordinator.log.metadata_log import MetadataLog
-from coordinator.log.open_log import LogOptions, open_log
-from storage.stores.object_store import ObjectStore
-from storage.stores.open_store import StoreOptions, open_store
+
+if TYPE_CHECKING:
+    from coordinator.log.metadata_log import MetadataLog
+    from coordinator.log.open_log import LogOptions
+    from storage.stores.object_store import ObjectStore
+    from storage.stores.open_store import StoreOptions
 
 
 def now_ms() -> int:
@@ -42,6 +44,8 @@ def loop_ns() -> int:
 
 
 def software_version() -> str:
+    from importlib import metadata
+
     try:
         return metadata.version("frazil")
     except metadata.PackageNotFoundError:
@@ -72,14 +76,19 @@ def raise_descriptors() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def open_adapters(settings: Settings) -> tuple[ObjectStore, MetadataLog]:
+def open_adapters(settings: Settings) -> "tuple[ObjectStore, MetadataLog]":
     """The store and the log that the settings name. Raises ValueError with a sentence."""
+    from coordinator.log.open_log import open_log
+    from storage.stores.open_store import open_store
+
     store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
     log = open_log(settings.log_url, log_options(settings), settings.cluster_id)
     return store, log
 
 
-def store_options(settings: Settings) -> StoreOptions:
+def store_options(settings: Settings) -> "StoreOptions":
+    from storage.stores.open_store import StoreOptions
+
     return StoreOptions(
         endpoint=settings.store_endpoint,
         region=settings.store_region,
@@ -90,7 +99,9 @@ def store_options(settings: Settings) -> StoreOptions:
     )
 
 
-def log_options(settings: Settings) -> LogOptions:
+def log_options(settings: Settings) -> "LogOptions":
+    from coordinator.log.open_log import LogOptions
+
     return LogOptions(
         user=settings.log_user,
         password=settings.log_password,

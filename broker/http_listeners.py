@@ -1,47 +1,48 @@
 """The HTTP listeners of an agent, opened and closed: the admin endpoints' and the schema registry's.
 
-    settings ─▶ access, tokens ─▶ opened with TLS, users and names ─▶ files looked at again ─▶ closed
+    settings ─▶ access, tokens ─▶ bound ─▶ opened with TLS, users and names ─▶ files looked at again ─▶ closed
 
 What holds: a listener is opened with what its files had at the start, and files that change count
 without a restart, certificates as on Kafka's listeners (`broker.edge.tls_listener`).
 
-Left out: what the endpoints do (`broker.admin`, `broker.registry`), and when listeners are opened
-(`broker.agent`).
+Left out: what the endpoints do (`broker.http_composition`), and when listeners are opened
+(`broker.agent`). aiohttp is not imported before that.
 """
 
 import asyncio
 import logging
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from broker.admin.access import SHUT, TOKEN_PRINCIPAL, access_of
-from broker.admin.admin_view import AdminView
-from broker.admin.listener import make_app as make_admin_app
 from broker.composition import Parts, audit_logger
 from broker.config.addresses import WILDCARD_HOSTS, Address
 from broker.config.listeners import HTTP_LISTENERS
 from broker.config.settings import Settings, SettingsError, http_listener_of
-from broker.edge.key_stores import TlsError
-from broker.edge.tls_listener import TlsListener
+from broker.doors import Door, DoorError
 from broker.edge.tls_transport import Shaker, TlsTransport
 from broker.http.admission import HostNames
 from broker.http.connections import HttpLimits
-from broker.http.listener import HttpListener, Secure
 from broker.http.logins import Logins
 from broker.http.passwords import KEY_BITS, Passwords
 from broker.http.tokens import Tokens
 from broker.node import Node
-from broker.registry import rest
-from broker.registry.rest_support import RegistryView
 from broker.rights.rights import AuditTrail
 from broker.sasl.plain import PLAIN, PlainUsers
 from broker.sasl.rules import rules_of
 from broker.sasl.scram import BY_NAME
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from broker.edge.tls_listener import TlsListener
+    from broker.http.listener import HttpListener, Secure
+
 logger = logging.getLogger(__name__)
+
+BACKLOG = 100
+"""Connections that the kernel keeps for a listener."""
 
 
 class HttpListenerError(Exception):
@@ -69,32 +70,56 @@ class HttpListeners:
         except SettingsError as error:
             raise HttpListenerError(str(error)) from error
         self.listeners: list[HttpListener] = []
+        self._doors: list[tuple[str, Address, Door]] = []
+        """Of which listener, as it is set."""
         self._tls: dict[str, TlsListener] = {}
         self._passwords: list[Passwords] = []
         self._shaker: Shaker | None = None
 
-    async def open_admin(self, view: AdminView) -> tuple[str, int] | None:
-        """The admin endpoints; where they are. Raises HttpListenerError."""
-        address = self._settings.http
-        if address is None:
-            return None
-        if self.access.is_shut:
-            logger.warning("%s", SHUT)
-        return await self._open(make_admin_app(view), address, "http")
+    async def bind(self) -> dict[str, tuple[str, int]]:
+        """Have the ports, by name of the listener; of several of a registry's the first is told of.
 
-    async def open_registry(self, view: RegistryView) -> tuple[str, int] | None:
-        """The schema registry; of several listeners the first is told of. Raises HttpListenerError."""
-        found = None
-        for address in self._settings.registry_listen:
-            bound = await self._open(rest.make_app(view), address, "registry")
-            found = found or bound
+        Raises HttpListenerError.
+        """
+        admin = self._settings.http
+        wanted = [] if admin is None else [("http", admin)]
+        wanted += [("registry", each) for each in self._settings.registry_listen]
+        found: dict[str, tuple[str, int]] = {}
+        for name, address in wanted:
+            door = Door(backlog=BACKLOG, setting=HTTP_LISTENERS[name], shared=self._shared)
+            self._doors.append((name, address, door))
+            try:
+                bound, port = await door.bind(address.host, address.port)
+            except DoorError as error:
+                raise HttpListenerError(str(error)) from error
+            found.setdefault(
+                name, (bound if address.host in WILDCARD_HOSTS else address.host, port)
+            )
         return found
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether there is anything to open."""
+        return bool(self._doors)
+
+    async def open(
+        self, admin: "web.Application", registry: Callable[[], "web.Application"]
+    ) -> None:
+        """Answer at all ports that are bound. Raises HttpListenerError."""
+        if self._settings.http is not None and self.access.is_shut:
+            logger.warning("%s", SHUT)
+        for name, address, door in self._doors:
+            app = admin if name == "http" else registry()
+            await self._open(app, address, name, door)
 
     def prepare(self, node: Node) -> None:
         """Read certificates. Raises HttpListenerError."""
         for name in HTTP_LISTENERS:
             secured = http_listener_of(self._settings, name).secured
             if secured is not None:
+                from broker.edge.key_stores import TlsError
+                from broker.edge.tls_listener import TlsListener
+
                 try:
                     self._tls[name] = TlsListener(secured, node.stats)
                 except TlsError as error:
@@ -138,6 +163,8 @@ class HttpListeners:
                 tasks.create_task(tokens.run(), name="tokens")
 
     async def aclose(self) -> None:
+        for _, _, door in self._doors:
+            door.close()
         for listener in self.listeners:
             await listener.aclose()
         for passwords in self._passwords:
@@ -145,19 +172,19 @@ class HttpListeners:
         if self._shaker is not None:
             self._shaker.close()
 
-    async def _open(self, app: web.Application, address: Address, name: str) -> tuple[str, int]:
-        host = "0.0.0.0" if address.host in ("", "*") else address.host  # noqa: S104 - Asked for.
+    async def _open(self, app: "web.Application", address: Address, name: str, door: Door) -> None:
+        from broker.http.listener import HttpListener
+
         limits = HttpLimits(connections_max=self._settings.http_connections_max)
         listener = HttpListener(app, names=self._host_names(), limits=limits)
         self.listeners.append(listener)
         secure = self._secure(name) if address.secure else None
         try:
-            return host, await listener.open(host, address.port, secure, shared=self._shared)
-        except OSError as error:
-            said = cannot_listen(host, address.port, error, setting=HTTP_LISTENERS[name])
-            raise HttpListenerError(said) from error
+            await door.open(await listener.start(secure))
+        except DoorError as error:
+            raise HttpListenerError(str(error)) from error
 
-    def _secure(self, name: str) -> Secure:
+    def _secure(self, name: str) -> "Secure":
         tls, shaker = self._tls[name], self._shaker
         assert shaker is not None
         return lambda connection: TlsTransport(tls, shaker, connection)
@@ -224,14 +251,3 @@ def _registry_tokens(settings: Settings) -> Tokens:
 
 def _read(location: str) -> str:
     return Path(location).read_text(encoding="utf-8")
-
-
-def cannot_listen(host: str, port: int, error: OSError, *, setting: str) -> str:
-    """The sentence for a port that cannot be had."""
-    # Numbers of failed name lookups are negative, and not the system's.
-    number = error.errno or 0
-    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-    return (
-        f"cannot listen on {host}:{port} ({reason}):"
-        f" end what uses it, or set another address ({setting})"
-    )

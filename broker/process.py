@@ -19,6 +19,7 @@ from broker.agent import Agent, AgentError
 from broker.calls.rests import Rests
 from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
+from broker.doors import Reserved
 from broker.environment import (
     boot_ms,
     loop_factory,
@@ -66,13 +67,15 @@ def run(
     *,
     announce: Callable[[Agent], None],
     prepare: Callable[[Agent], Awaitable[None]] = nothing,
+    reserved: Reserved | None = None,
     one_of: OneOfSeveral | None = None,
 ) -> int:
     """Run an agent until a signal ends it; the exit code.
 
-    `announce` is called when clients are served, and `prepare` has ended, which may ask the agent for
-    something and raise AgentError. SIGTERM and SIGINT make it leave; a second one ends it at once,
-    unless it is one of several, whose supervisor says so.
+    `reserved`: its ports, so far as they are ajar already. `announce` is called when clients are
+    served, and `prepare` has ended, which may ask the agent for something and raise AgentError.
+    SIGTERM and SIGINT make it leave; a second one ends it at once, unless it is one of several,
+    whose supervisor says so.
     Raises AgentError and ValueError, each with a sentence.
     """
     settings = loaded.settings
@@ -83,7 +86,9 @@ def run(
     _tune_malloc()
     adapters = open_adapters(settings)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_main(settings, adapters, prepare, announce, one_of))
+        return runner.run(
+            _main(settings, adapters, prepare, announce, reserved=reserved, one_of=one_of)
+        )
 
 
 def run_once(work: Coroutine[Any, Any, T]) -> T:
@@ -98,6 +103,8 @@ async def _main(
     adapters: tuple[ObjectStore, MetadataLog],
     prepare: Callable[[Agent], Awaitable[None]],
     announce: Callable[[Agent], None],
+    *,
+    reserved: Reserved | None,
     one_of: OneOfSeveral | None,
 ) -> int:
     store, log = adapters
@@ -116,6 +123,7 @@ async def _main(
         host_name=host_name(),
         software_version=software_version(),
         descriptors=raise_descriptors(),
+        reserved=reserved,
         own_ports=None if one_of is None else one_of.own_ports,
     )
     try:
@@ -129,10 +137,9 @@ async def _main(
             if not running.done():
                 await prepare(agent)
                 announce(agent)
-                # What lives now lives for ever: the collector need not look at it again.
-                gc.collect()
+                # What lives now lives for ever: the collector need not look at it again, nor now,
+                # which would keep clients waiting for a tenth of a second.
                 gc.freeze()
-                gc.set_threshold(50_000, 50, 50)
     except BaseExceptionGroup as group:
         if isinstance(group.exceptions[0], AgentError):
             raise group.exceptions[0] from group

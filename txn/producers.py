@@ -32,6 +32,29 @@ _HEAD = Struct("<hiq")
 _BATCH = Struct("<Iqq")
 _WINDOWS: Final = tuple(Struct("<hiq" + "Iqq" * count) for count in range(BATCHES_MAX + 1))
 
+
+class _Growing(NamedTuple):
+    """How a window of some length becomes one that has a batch more."""
+
+    read: Struct
+    """The head, and of the batches how many records they have."""
+    write: Struct
+    """The head, the batches that stay, the new one."""
+    kept: int
+    """Where the batches begin that stay; at the maximum the oldest makes room."""
+
+
+def _growing(count: int) -> _Growing:
+    kept = _HEAD.size + (_BATCH.size if count == BATCHES_MAX else 0)
+    stays = _WINDOWS[count].size - kept
+    return _Growing(
+        Struct("<hiq" + f"I{_BATCH.size - 4}x" * count), Struct(f"<hiq{stays}sIqq"), kept
+    )
+
+
+_GROWING: Final = {_WINDOWS[count].size: _growing(count) for count in range(BATCHES_MAX + 1)}
+"""By the length of a window."""
+
 WINDOW_BYTES_MAX = _WINDOWS[BATCHES_MAX].size
 assert WINDOW_BYTES_MAX <= 200
 
@@ -116,6 +139,33 @@ def advance(
     # At the maximum the oldest batch makes room.
     kept = _HEAD.size + (_BATCH.size if len(window) == WINDOW_BYTES_MAX else 0)
     return _HEAD.pack(epoch, last, updated_ms) + window[kept:] + batch
+
+
+def continued(
+    window: bytes,
+    *,
+    epoch: int,
+    first_sequence: int,
+    records: int,
+    base_offset: int,
+    timestamp_max: int,
+    updated_ms: int,
+) -> bytes | None:
+    """What `advance` makes of a batch that goes on where the window ends; None: ask `check_sequence`.
+
+    Both in one look, for the batch that nearly all are: of the window's epoch, of the sequence that
+    follows. It cannot be a repetition, unless the sequences of window and batch go once around.
+    """
+    read, write, kept = _GROWING[len(window)]
+    before, last, _, *counts = read.unpack(window)
+    if (
+        epoch != before
+        or first_sequence != (last + 1) & SEQUENCE_MASK
+        or sum(counts) + records > SEQUENCE_MASK
+    ):
+        return None
+    last = (last + records) & SEQUENCE_MASK
+    return write.pack(epoch, last, updated_ms, window[kept:], records, base_offset, timestamp_max)
 
 
 def fence(window: bytes, *, epoch: int, updated_ms: int) -> bytes:

@@ -9,6 +9,7 @@ exporter do not know each other.
 """
 
 import argparse
+import gc
 import os
 import shutil
 import sys
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from broker.trial.secure_dev import SecureFolder
 
 INTERRUPTED = 130
+COLLECTED_AFTER = (50_000, 50, 50)
+"""Of objects; the others are counts of collections of the younger ones (`gc.set_threshold`)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -334,12 +337,23 @@ def _run(
     greet: Callable[[dict[str, tuple[str, int]]], str],
     prepare: "Callable[[Agent], Awaitable[None]] | None" = None,
 ) -> int:
+    from broker.doors import reserve
+    from broker.environment import boot_ms
+
+    # What an agent is made of is made once, and stays: the collector would walk it again and again.
+    gc.set_threshold(*COLLECTED_AFTER)
+    reserved = reserve(
+        [(each.host, each.port or 0) for each in loaded.settings.listen],
+        backlog=loaded.settings.kafka.socket_listen_backlog_size,
+        now_ms=boot_ms(),
+    )
     from broker import process
     from broker.agent import AgentError
 
     try:
         return process.run(
             loaded,
+            reserved=reserved,
             announce=lambda agent: print(greet(agent.listening()), flush=True),
             prepare=prepare or process.nothing,
         )

@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.api import Api
 from broker.calls.stalls import TICK_MS, StallWatch
@@ -28,10 +28,12 @@ from broker.edge.muting import Mutes
 from broker.edge.places import Guest, Pace, Places
 from broker.edge.pressure import RequestMemory
 from broker.edge.starts import Starts
-from broker.edge.tls_listener import TlsListener
 from broker.edge.tls_transport import Shaker, TlsTransport
 from broker.node import Node
 from broker.sasl.rules import SaslRules
+
+if TYPE_CHECKING:
+    from broker.edge.tls_listener import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class KafkaServer:
         *,
         limits: ServerLimits | None = None,
         sasl: Mapping[str, SaslRules] = MappingProxyType({}),
-        tls: Mapping[str, TlsListener] = MappingProxyType({}),
+        tls: "Mapping[str, TlsListener]" = MappingProxyType({}),
     ) -> None:
         """`sasl`, `tls`: of the listeners that speak it, by name."""
         self.node = node

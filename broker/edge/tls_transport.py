@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from typing_extensions import override
 
@@ -34,11 +34,13 @@ from broker.calls.requester import Requester
 from broker.edge.handshakes import PATIENCE_MS, Handshakes
 from broker.edge.numbering import NotTlsError, RecordNumbering
 from broker.edge.tls import failure_of
-from broker.edge.tls_listener import TlsListener
 from broker.edge.unread import unread_bytes
 from broker.node import EdgeStats
 from broker.rights.principal_names import NoRuleError
 from protocol.types import Buffer, Position
+
+if TYPE_CHECKING:
+    from broker.edge.tls_listener import TlsListener
 
 KiB: Final = 1 << 10
 TAKEN_BYTES: Final = 64 * KiB
@@ -135,7 +137,7 @@ class _State(Enum):
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """To the socket a protocol, to the protocol above a transport."""
 
-    def __init__(self, listener: TlsListener, shaker: Shaker, above: SecuredProtocol) -> None:
+    def __init__(self, listener: "TlsListener", shaker: Shaker, above: SecuredProtocol) -> None:
         super().__init__()
         self._listener = listener
         self._shaker = shaker

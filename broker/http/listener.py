@@ -1,4 +1,4 @@
-"""An aiohttp application on a socket, guarded: what holds for every HTTP listener of an agent.
+"""An aiohttp application behind a port, guarded: what holds for every HTTP listener of an agent.
 
 A request that reaches the application's handlers is let in (`admission`), its body is read, within
 the time and the bytes that a body may take, and its connection is counted (`connections`). Refusals
@@ -79,7 +79,7 @@ def _is_malformed(error: BaseException | None) -> bool:
 
 
 class HttpListener:
-    """`open` is called once, and `aclose` after it, even if it raised."""
+    """`start` is called once, and `aclose` after it, even if it raised."""
 
     def __init__(self, app: web.Application, *, names: HostNames, limits: HttpLimits) -> None:
         """The application's own middlewares make answers of the errors that are raised here."""
@@ -100,14 +100,10 @@ class HttpListener:
             max_headers=HEADERS_MAX,
             lingering_time=1.0,
         )
-        self._server: asyncio.Server | None = None
         self.connections: HttpConnections
 
-    async def open(
-        self, host: str, port: int, secure: Secure | None = None, *, shared: bool = False
-    ) -> int:
-        """Listen; returns the port. Raises OSError. `secure`: None without TLS. `shared`: other
-        processes listen there, too."""
+    async def start(self, secure: Secure | None = None) -> Callable[[], asyncio.BaseProtocol]:
+        """Be ready for connections; what makes their protocols. `secure`: None without TLS."""
         await self._runner.setup()
         protocols = self._runner.server
         assert protocols is not None
@@ -117,12 +113,7 @@ class HttpListener:
         if descriptors != resource.RLIM_INFINITY:
             room = max(1, min(room, descriptors // DESCRIPTORS_PART))
         self.connections = HttpConnections(replace(self._limits, connections_max=room), protocols)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._factory(secure), host, port, reuse_port=shared or None
-        )
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        return self._factory(secure)
 
     def _factory(self, secure: Secure | None) -> Callable[[], asyncio.BaseProtocol]:
         if secure is None:
@@ -136,8 +127,6 @@ class HttpListener:
         return Requester() if connection is None else connection.requester
 
     async def aclose(self) -> None:
-        if self._server is not None:
-            self._server.close()
         await self._runner.cleanup()
 
     @web.middleware

@@ -19,12 +19,13 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-import aiohttp
-
 from broker.sasl.tokens import NO_KEYS, KeyPlace, SigningKeys, keys_of
+
+if TYPE_CHECKING:
+    import aiohttp
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,8 @@ class KeySet:
             self._fetching = None
 
     async def _fetch(self) -> None:
+        import aiohttp
+
         url = self._place.url
         try:
             async with asyncio.timeout(FETCH_S_MAX):
@@ -104,6 +107,8 @@ class KeySet:
         return _bounded(await asyncio.to_thread(read), SET_BYTES_MAX)
 
     async def _get(self) -> bytes:
+        import aiohttp
+
         trusted = self._place.trusted or None
         context = await asyncio.to_thread(ssl.create_default_context, cafile=trusted)
         async with (
@@ -115,7 +120,7 @@ class KeySet:
             return await body_of(response, SET_BYTES_MAX)
 
 
-async def body_of(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+async def body_of(response: "aiohttp.ClientResponse", bytes_max: int) -> bytes:
     """All of an answer. Raises ValueError when it is longer."""
     found = bytearray()
     async for part in response.content.iter_chunked(1 << 16):

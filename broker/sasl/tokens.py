@@ -1,6 +1,6 @@
 """Which bearer tokens are taken, whose they are, and when they end (RFC 7519, KIP-768). Pure.
 
-A token is a JWT in a JWS of three parts. Its signature is checked by joserfc, with a key of the
+A token is a JWT in a JWS of three parts. Its signature is checked by joserfc (`broker.sasl.signatures`), with a key of the
 issuer's that fits in kind, use and algorithm; claims are judged here, by Kafka's rules. Only
 asymmetric algorithms are taken: with "none", or a MAC by a key that is public, anybody could sign.
 
@@ -14,15 +14,10 @@ import json
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from joserfc import jws
-from joserfc.errors import JoseError
-from joserfc.jwa import JWS_ALGORITHMS, JWSAlgModel
-from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
-from typing_extensions import override
-
-SigningKey = RSAKey | ECKey | OKPKey
+if TYPE_CHECKING:
+    from broker.sasl.signatures import SigningKey
 
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512"),
@@ -33,35 +28,11 @@ ALGORITHMS: Final = (
 """That sign by a private key (RFC 7518, section 3.1; RFC 8037; RFC 9864)."""
 KEYS_MAX: Final = 200
 """Of one key set."""
-RSA_BITS_MIN: Final = 2048
-"""RFC 7518, section 3.3."""
 PARTS: Final = 3
 SECONDS_MAX: Final = 1 << 40
 """No time in a token is greater: far beyond all calendars."""
-HEADER_BYTES_MAX: Final = 8192
-"""Of the header of a token; some carry a chain of certificates."""
-
-_CODERS: Final = {each.name: each for each in JWS_ALGORITHMS if each.name in ALGORITHMS}
-
-
-class _Registry(jws.JWSRegistry):
-    """What joserfc may be told by a token: headers that it does not know are read over."""
-
-    max_header_length = HEADER_BYTES_MAX
-
-    @override
-    def get_alg(self, name: str) -> JWSAlgModel:
-        return _CODERS[name]
-
-
-_REGISTRY: Final = _Registry(algorithms=ALGORITHMS, strict_check_header=False)
-
-_KINDS: Final = ("RSA", "EC", "OKP")
-_LONG_MODULUS: Final = "n" * (RSA_BITS_MIN // 6 + 1)
-"""As long as one of RSA_BITS_MIN in base64, six bits a letter."""
-
-# Whatever a token is made of, one of these is what comes of reading it.
-_UNREADABLE: Final = (JoseError, ValueError, TypeError, LookupError, RecursionError)
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, RecursionError)
+"""Whatever a token is made of, one of these is what comes of reading it here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +94,7 @@ Verdict = Valid | Invalid | UnknownKey
 class SigningKeys:
     """The public keys of an issuer."""
 
-    def __init__(self, keys: Sequence[SigningKey] = ()) -> None:
+    def __init__(self, keys: "Sequence[SigningKey]" = ()) -> None:
         self._keys = tuple(keys)
 
     def __len__(self) -> int:
@@ -133,10 +104,12 @@ class SigningKeys:
         """For logs."""
         return [str(key.get("kid", "")) for key in self._keys]
 
-    def fitting(self, key_id: str | None, algorithm: str) -> list[SigningKey]:
+    def fitting(self, key_id: str | None, algorithm: str) -> "list[SigningKey]":
         """Those that may have signed by this algorithm, of this id if one is named."""
+        from broker.sasl.signatures import fits
+
         named = [key for key in self._keys if key_id is None or key.get("kid") == key_id]
-        return [key for key in named if _fits(key, algorithm)]
+        return [key for key in named if fits(key, algorithm)]
 
 
 NO_KEYS: Final = SigningKeys()
@@ -147,13 +120,15 @@ def keys_of(text: bytes) -> SigningKeys:
 
     Raises ValueError with the end of a sentence.
     """
+    from broker.sasl.signatures import key_of
+
     try:
         rows = json.loads(text)["keys"]
     except _UNREADABLE:
         raise ValueError("it is not a JWK Set") from None
     if not isinstance(rows, list) or len(rows) > KEYS_MAX:
         raise ValueError(f"it has no list of at most {KEYS_MAX} keys")
-    keys = [key for row in rows if (key := _key(row)) is not None]
+    keys = [key for row in rows if (key := key_of(row)) is not None]
     if not keys:
         raise ValueError("it has no key that tokens can be signed by")
     return SigningKeys(keys)
@@ -182,30 +157,6 @@ class _NotTakenError(Exception):
         self.verdict = Invalid(reason, missing_scope)
 
 
-def _key(row: Any) -> SigningKey | None:
-    try:
-        # What is too small is left out before joserfc warns of it.
-        if row["kty"] not in _KINDS or len(row.get("n", _LONG_MODULUS)) < len(_LONG_MODULUS):
-            return None
-        key = JWKRegistry.import_key(row)
-        if isinstance(key, RSAKey) and key.public_key.key_size < RSA_BITS_MIN:
-            return None
-    except _UNREADABLE:
-        return None
-    return key if isinstance(key, RSAKey | ECKey | OKPKey) else None
-
-
-def _fits(key: SigningKey, algorithm: str) -> bool:
-    try:
-        _CODERS[algorithm].check_key(key)
-        key.check_use("sig")
-        key.check_alg(algorithm)
-        key.check_key_op("verify")
-    except JoseError:
-        return False
-    return True
-
-
 def _signed_claims(token: str, keys: SigningKeys) -> dict[str, Any] | UnknownKey:
     header = _json(_parts(token)[0])
     algorithm, key_id = header.get("alg"), header.get("kid")
@@ -218,11 +169,13 @@ def _signed_claims(token: str, keys: SigningKeys) -> dict[str, Any] | UnknownKey
         return UnknownKey()
     if len(fitting) > 1 and key_id is None:
         raise _NotTakenError("it does not say which key has signed it")
+    from broker.sasl.signatures import UNREADABLE, payload_of
+
     try:
-        signed = jws.deserialize_compact(token, fitting[0], registry=_REGISTRY)
-    except _UNREADABLE:
+        payload = payload_of(token, fitting[0], ALGORITHMS)
+    except UNREADABLE:
         raise _NotTakenError("its signature is wrong") from None
-    return _object(json.loads(signed.payload or b""))
+    return _object(json.loads(payload))
 
 
 def _unsigned_claims(token: str) -> dict[str, Any]:

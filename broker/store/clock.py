@@ -1,7 +1,8 @@
 """Reads the object store's clock, at start and hourly, and gives the time that is agreed on.
 
-An object is put, looked at in a listing, which says when the store took it in, and deleted. What
-agents that ended in between have left behind goes with a later one. A measurement that fails is
+An object is put, looked at in a listing, which says when the store took it in, and deleted later,
+since a start waits for the measurement and not for that. What agents that ended in between have
+left behind goes with a later one. A measurement that fails is
 made again; until the first has succeeded nobody asks for the time, since nothing is written. A
 store that deletes nothing has a clock all the same: that is told, and nothing else comes of it.
 """
@@ -50,6 +51,8 @@ class StoreTime:
         self._boot_ms = boot_ms
         self._rng = rng
         self._refusals = Refusals()
+        self._measured: list[str] = []
+        """Objects of ours that are of no use any more."""
         self._clock = AgreedClock(wall_ms=now_ms(), boot_ms=boot_ms())
 
     def now_ms(self) -> int:
@@ -64,14 +67,14 @@ class StoreTime:
         """Read the store's clock. Raises StoreError."""
         key = f"{PREFIX}{self._rng.getrandbits(64):016x}"
         await self._store.put_new(key, [b"\n"])
-        found = [info for info in await self._store.list_after(key, "") if info.key == key]
+        page = await self._store.list_after(PREFIX, key[:-1])
+        found = next((info for info in page if info.key == key), None)
         # Taken in before this reading: what is concluded is too early rather than too late.
         boot_ms = self._boot_ms()
-        if not found:
+        if found is None:
             raise StoreUnavailableError(f"{key} was put and is not there")
-        store_ms = found[0].modified_ms
-        self._clock.measured(store_ms=store_ms, boot_ms=boot_ms)
-        await self._delete([key, *await self._left_behind(store_ms)])
+        self._clock.measured(store_ms=found.modified_ms, boot_ms=boot_ms)
+        self._measured.append(key)
         skew_ms = self.skew_ms()
         if abs(skew_ms) > TOLERANCE_MS:
             side = "ahead of" if skew_ms > 0 else "behind"
@@ -83,10 +86,23 @@ class StoreTime:
             )
 
     async def run(self) -> None:
-        """Measure hourly, for ever."""
+        """Tidy up after `measure`, and measure hourly, for ever."""
         while True:
+            await self._tidy()
             await asyncio.sleep(EVERY_S)
             await until_done(self.measure, RETRY, tell=_tell, passing=(StoreError,))
+
+    async def _tidy(self) -> None:
+        """Delete what was put to be looked at; what cannot be deleted now is, in an hour."""
+        try:
+            page = await self._store.list_after(PREFIX, "")
+            newest_ms = max((info.modified_ms for info in page), default=0)
+            old = [info.key for info in page if info.modified_ms < newest_ms - LEFT_BEHIND_MS]
+            await self._delete(list(dict.fromkeys([*self._measured, *old])))
+        except StoreError as error:
+            logger.info("objects of measurements stay for now: %s", error)
+        else:
+            self._measured.clear()
 
     async def _delete(self, keys: Sequence[str]) -> None:
         try:
@@ -95,10 +111,6 @@ class StoreTime:
             refused = [DeleteRefusal(key, str(error)) for key in keys]
         for sentence in self._refusals.news(refused):
             logger.warning("%s (tried again hourly)", sentence)
-
-    async def _left_behind(self, store_ms: int) -> list[str]:
-        page = await self._store.list_after(PREFIX, "")
-        return [info.key for info in page if info.modified_ms < store_ms - LEFT_BEHIND_MS]
 
 
 def _tell(error: Exception, _failures: int) -> None:

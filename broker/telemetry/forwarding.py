@@ -15,9 +15,10 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
+if TYPE_CHECKING:
+    import aiohttp
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Forwarder:
 
     async def run(self) -> None:
         """Send what is offered, for ever."""
+        import aiohttp
+
         timeout = aiohttp.ClientTimeout(total=SEND_S_MAX)
         async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
             while True:
@@ -69,7 +72,9 @@ class Forwarder:
                     self._queued.clear()
                 await self._send(session, payload)
 
-    async def _send(self, session: aiohttp.ClientSession, payload: bytes) -> None:
+    async def _send(self, session: "aiohttp.ClientSession", payload: bytes) -> None:
+        from aiohttp import ClientError
+
         trouble = None
         try:
             if self._context is None:
@@ -81,7 +86,7 @@ class Forwarder:
             ) as answer:
                 if not answer.ok or answer.status >= 300:
                     trouble = f"it answers {answer.status}"
-        except (OSError, aiohttp.ClientError) as error:  # OSError: TimeoutError, too.
+        except (OSError, ClientError) as error:  # OSError: TimeoutError, too.
             trouble = str(error) or type(error).__name__
         self._count("sent" if trouble is None else "failed")
         if trouble is not None and not self._is_away:

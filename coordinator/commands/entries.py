@@ -146,7 +146,7 @@ class CommitChunk:
     number: UInt32
     length: UInt32
     """Bytes of the object."""
-    spans: Annotated[tuple[ChunkSpan, ...], spans_of(ChunkSpan._make)]
+    spans: Annotated[tuple[ChunkSpan, ...], spans_of(ChunkSpan)]
 
 
 @command(9)

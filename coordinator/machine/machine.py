@@ -33,7 +33,6 @@ from coordinator.commands.entries import (
     CreateTopic,
     DeleteTopic,
     Entry,
-    ItemResult,
     Open,
     Opened,
     Outcome,
@@ -378,16 +377,16 @@ class Machine:
         if not 0 < command.number - writer.chunk_last <= OBJECT_NUMBERS_AHEAD_MAX:
             reason = f"chunk {command.number} after chunk {writer.chunk_last}"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
-        for span in command.spans:
-            if span.start + sum([item.skip + item.length for item in span.items]) > command.length:
+        for _, _, start, items in command.spans:
+            end = start
+            for item in items:
+                end += item[0] + item[1]  # What is skipped, and its length.
+            if end > command.length:
                 return Rejected(ErrorCode.INVALID_REQUEST, "a span reaches over the chunk's end")
         writer.chunk_last = command.number
         slot = self.objects.slot(writer.incarnation)
         stamps = Stamps(slot, command.number, writer.clock_ms, self.time_ms)
-        results: list[ItemResult] = []
-        spans = 0
-        for span in command.spans:
-            spans += self.partitions.commit(span, stamps, results)
+        results, spans = self.partitions.commit(command.spans, stamps)
         moment = Moment(position, self.time_ms)
         self.objects.add(
             slot, command.number, length=command.length, references=spans, moment=moment

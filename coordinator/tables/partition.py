@@ -268,6 +268,17 @@ class Partition:
         column += rows.SPAN.pack(*row)
         self.data_bytes += row[3]
 
+    def append_alone(self, row: tuple[int, int, int, int, int, int], end_offset: int) -> None:
+        """As `append`, and `reach` after it."""
+        column = self._rows
+        column += rows.SPAN.pack(*row)
+        self.data_bytes += row[3]
+        self.end_offset = end_offset
+        opened = self.open_transactions
+        self.last_stable = (
+            max(next(iter(opened.values())), self.log_start) if opened else end_offset
+        )
+
     def reach(self, offset: int) -> None:
         """The rows reach up to `offset` now."""
         self.end_offset = offset

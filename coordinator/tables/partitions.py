@@ -10,7 +10,7 @@ the counts are those of all partitions.
 Left out: rows of one partition (`partition`), and the ends of transactions (`transacting`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from coordinator.commands.entries import ChunkSpan, ItemResult
@@ -21,7 +21,7 @@ from coordinator.tables.transactions import TransactionRow, Transactions
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from storage.formats.spans import Item
-from txn.producers import FRESH, Duplicate, Fresh, advance, check_sequence, updated_ms
+from txn.producers import FRESH, Duplicate, Fresh, advance, check_sequence, continued, updated_ms
 from txn.transactions import NO_TRANSACTION, OF_EPOCH, Markers, TransactionMetadata, begin, check
 
 __all__ = ["PURGE_ROWS_MAX", "ROW_BYTES", "AbortedRange", "Partition", "Partitions"]
@@ -31,6 +31,9 @@ PURGE_ROWS_MAX = 1000
 the next."""
 ROWS_MAX = 8_000_000
 """In memory, of all partitions (P15): over it nothing is appended until rows have gone or moved."""
+_NEW = tuple.__new__
+"""Makes a named tuple of its fields, in half the time that its class takes."""
+_DONE = ErrorCode.NONE
 WINDOWS_MAX = 4_000_000
 """Of all partitions: over it no producer is new in a partition."""
 
@@ -244,7 +247,19 @@ class Partitions:
         if not windows:
             partition.windows = None
 
-    def commit(self, span: ChunkSpan, stamps: Stamps, results: list[ItemResult]) -> int:
+    def commit(self, chunk: Sequence[ChunkSpan], stamps: Stamps) -> tuple[list[ItemResult], int]:
+        """Append the items of a chunk that may be; a result for each, and how many spans it made."""
+        results: list[ItemResult] = []
+        spans = 0
+        for span in chunk:
+            if len(span.items) == 1 and (result := self._go_on(span, stamps)) is not None:
+                results.append(result)
+                spans += 1
+            else:
+                spans += self._commit(span, stamps, results)
+        return results, spans
+
+    def _commit(self, span: ChunkSpan, stamps: Stamps, results: list[ItemResult]) -> int:
         """Append the items of a span that may be; add one result for each; the spans made.
 
         Neighbours that are accepted make one span; what is left out between two (a refused or
@@ -297,6 +312,42 @@ class Partitions:
         self.data_bytes += partition.data_bytes - bytes_before
         self.window_count += len(partition.windows or ()) - windows
         return spans
+
+    def _go_on(self, span: ChunkSpan, stamps: Stamps) -> ItemResult | None:
+        """Append a span of one item that has nothing special, which nearly all are; what becomes of it
+        is what `_commit` would do. None: it is not of that kind, and nothing was done."""
+        topic_id, index, start, (item,) = span
+        found = self._topics.get(topic_id)
+        if found is None or not 0 <= index < len(found.partitions) or self.row_count >= ROWS_MAX:
+            return None
+        partition = found.partitions[index]
+        if partition is None or (offset := partition.end_offset) == 0:
+            return None
+        slot, number, _, time_ms = stamps
+        skip, length, records, timestamp_max, producer_id, epoch, sequence, instance = item
+        if producer_id >= 0:
+            windows = partition.windows
+            if windows is None or instance != NO_TRANSACTION or partition.open_transactions:
+                return None
+            if (window := windows.get(producer_id)) is None:
+                return None
+            after = continued(
+                window,
+                epoch=epoch,
+                first_sequence=sequence,
+                records=records,
+                base_offset=offset,
+                timestamp_max=timestamp_max,
+                updated_ms=time_ms,
+            )
+            if after is None:
+                return None
+            windows[producer_id] = after
+        row = (slot, number, start + skip, length, offset, timestamp_max)
+        partition.append_alone(row, offset + records)
+        self.row_count += 1
+        self.data_bytes += length
+        return _NEW(ItemResult, (_DONE, offset, partition.log_start, False, -1))
 
     def _write_window(
         self, partition: Partition, item: Item, offset: int, stamps: Stamps

@@ -11,12 +11,16 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsRequest:
+    """A message."""
+
     client_software_name: str = ""  # v3+
     client_software_version: str = ""  # v3+
 
 
 @dataclass(slots=True, kw_only=True)
 class ApiVersion:
+    """In ApiVersionsResponse."""
+
     api_key: int = 0
     min_version: int = 0
     max_version: int = 0
@@ -24,6 +28,8 @@ class ApiVersion:
 
 @dataclass(slots=True, kw_only=True)
 class SupportedFeatureKey:
+    """In ApiVersionsResponse."""
+
     name: str = ""
     min_version: int = 0
     max_version: int = 0
@@ -31,6 +37,8 @@ class SupportedFeatureKey:
 
 @dataclass(slots=True, kw_only=True)
 class FinalizedFeatureKey:
+    """In ApiVersionsResponse."""
+
     name: str = ""
     max_version_level: int = 0
     min_version_level: int = 0
@@ -38,6 +46,8 @@ class FinalizedFeatureKey:
 
 @dataclass(slots=True, kw_only=True)
 class ApiVersionsResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     api_keys: list[ApiVersion] = field(default_factory=list)
     throttle_time_ms: int = 0  # v1+
@@ -49,6 +59,8 @@ class ApiVersionsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsResource:
+    """In DescribeConfigsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: list[str] | None = field(default_factory=list)
@@ -56,6 +68,8 @@ class DescribeConfigsResource:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsRequest:
+    """A message."""
+
     resources: list[DescribeConfigsResource] = field(default_factory=list)
     include_synonyms: bool = False
     include_documentation: bool = False  # v3+
@@ -63,6 +77,8 @@ class DescribeConfigsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsSynonym:
+    """In DescribeConfigsResponse."""
+
     name: str = ""
     value: str | None = None
     source: int = 0
@@ -70,6 +86,8 @@ class DescribeConfigsSynonym:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsResourceResult:
+    """In DescribeConfigsResponse."""
+
     name: str = ""
     value: str | None = None
     read_only: bool = False
@@ -82,6 +100,8 @@ class DescribeConfigsResourceResult:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsResult:
+    """In DescribeConfigsResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     resource_type: int = 0
@@ -91,18 +111,24 @@ class DescribeConfigsResult:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeConfigsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results: list[DescribeConfigsResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterableConfig:
+    """In AlterConfigsRequest."""
+
     name: str = ""
     value: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterConfigsResource:
+    """In AlterConfigsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
@@ -110,12 +136,16 @@ class AlterConfigsResource:
 
 @dataclass(slots=True, kw_only=True)
 class AlterConfigsRequest:
+    """A message."""
+
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterConfigsResourceResponse:
+    """In AlterConfigsResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     resource_type: int = 0
@@ -124,58 +154,78 @@ class AlterConfigsResourceResponse:
 
 @dataclass(slots=True, kw_only=True)
 class AlterConfigsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterReplicaLogDirTopic:
+    """In AlterReplicaLogDirsRequest."""
+
     name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterReplicaLogDir:
+    """In AlterReplicaLogDirsRequest."""
+
     path: str = ""
     topics: list[AlterReplicaLogDirTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterReplicaLogDirsRequest:
+    """A message."""
+
     dirs: list[AlterReplicaLogDir] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterReplicaLogDirPartitionResult:
+    """In AlterReplicaLogDirsResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterReplicaLogDirTopicResult:
+    """In AlterReplicaLogDirsResponse."""
+
     topic_name: str = ""
     partitions: list[AlterReplicaLogDirPartitionResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterReplicaLogDirsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results: list[AlterReplicaLogDirTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribableLogDirTopic:
+    """In DescribeLogDirsRequest."""
+
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeLogDirsRequest:
+    """A message."""
+
     topics: list[DescribableLogDirTopic] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeLogDirsPartition:
+    """In DescribeLogDirsResponse."""
+
     partition_index: int = 0
     partition_size: int = 0
     offset_lag: int = 0
@@ -184,12 +234,16 @@ class DescribeLogDirsPartition:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeLogDirsTopic:
+    """In DescribeLogDirsResponse."""
+
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeLogDirsResult:
+    """In DescribeLogDirsResponse."""
+
     error_code: int = ErrorCode.NONE
     log_dir: str = ""
     topics: list[DescribeLogDirsTopic] = field(default_factory=list)
@@ -200,6 +254,8 @@ class DescribeLogDirsResult:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeLogDirsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE  # v3+
     results: list[DescribeLogDirsResult] = field(default_factory=list)
@@ -207,6 +263,8 @@ class DescribeLogDirsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class IncrementalAlterableConfig:
+    """In IncrementalAlterConfigsRequest."""
+
     name: str = ""
     config_operation: int = 0
     value: str | None = None
@@ -214,6 +272,8 @@ class IncrementalAlterableConfig:
 
 @dataclass(slots=True, kw_only=True)
 class IncrementalAlterConfigsResource:
+    """In IncrementalAlterConfigsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     configs: list[IncrementalAlterableConfig] = field(default_factory=list)
@@ -221,34 +281,46 @@ class IncrementalAlterConfigsResource:
 
 @dataclass(slots=True, kw_only=True)
 class IncrementalAlterConfigsRequest:
+    """A message."""
+
     resources: list[IncrementalAlterConfigsResource] = field(default_factory=list)
     validate_only: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class IncrementalAlterConfigsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumRequestPartition:
+    """In DescribeQuorumRequest."""
+
     partition_index: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumRequestTopic:
+    """In DescribeQuorumRequest."""
+
     topic_name: str = ""
     partitions: list[DescribeQuorumRequestPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumRequest:
+    """A message."""
+
     topics: list[DescribeQuorumRequestTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ReplicaState:
+    """In DescribeQuorumResponse."""
+
     replica_id: int = 0
     replica_directory_id: bytes = bytes(16)  # v2+
     log_end_offset: int = 0
@@ -258,6 +330,8 @@ class ReplicaState:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumResponsePartition:
+    """In DescribeQuorumResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None  # v2+
@@ -270,12 +344,16 @@ class DescribeQuorumResponsePartition:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumResponseTopic:
+    """In DescribeQuorumResponse."""
+
     topic_name: str = ""
     partitions: list[DescribeQuorumResponsePartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class Listener:
+    """In DescribeQuorumResponse."""
+
     name: str = ""
     host: str = ""
     port: int = 0
@@ -283,12 +361,16 @@ class Listener:
 
 @dataclass(slots=True, kw_only=True)
 class Node:
+    """In DescribeQuorumResponse."""
+
     node_id: int = 0
     listeners: list[Listener] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeQuorumResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None  # v2+
     topics: list[DescribeQuorumResponseTopic] = field(default_factory=list)
@@ -297,6 +379,8 @@ class DescribeQuorumResponse:
 
 @dataclass(slots=True, kw_only=True)
 class FeatureUpdateKey:
+    """In UpdateFeaturesRequest."""
+
     feature: str = ""
     max_version_level: int = 0
     upgrade_type: int = 1  # v1+
@@ -305,6 +389,8 @@ class FeatureUpdateKey:
 
 @dataclass(slots=True, kw_only=True)
 class UpdateFeaturesRequest:
+    """A message."""
+
     timeout_ms: int = 60000
     feature_updates: list[FeatureUpdateKey] = field(default_factory=list)
     validate_only: bool = False  # v1+
@@ -312,6 +398,8 @@ class UpdateFeaturesRequest:
 
 @dataclass(slots=True, kw_only=True)
 class UpdatableFeatureResult:
+    """In UpdateFeaturesResponse."""
+
     feature: str = ""
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -319,6 +407,8 @@ class UpdatableFeatureResult:
 
 @dataclass(slots=True, kw_only=True)
 class UpdateFeaturesResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -327,6 +417,8 @@ class UpdateFeaturesResponse:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClusterRequest:
+    """A message."""
+
     include_cluster_authorized_operations: bool = False
     endpoint_type: int = 1  # v1+
     include_fenced_brokers: bool = False  # v2+
@@ -334,6 +426,8 @@ class DescribeClusterRequest:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClusterBroker:
+    """In DescribeClusterResponse."""
+
     broker_id: int = 0
     host: str = ""
     port: int = 0
@@ -343,6 +437,8 @@ class DescribeClusterBroker:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClusterResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -355,11 +451,15 @@ class DescribeClusterResponse:
 
 @dataclass(slots=True, kw_only=True)
 class UnregisterBrokerRequest:
+    """A message."""
+
     broker_id: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class UnregisterBrokerResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -367,11 +467,15 @@ class UnregisterBrokerResponse:
 
 @dataclass(slots=True, kw_only=True)
 class GetTelemetrySubscriptionsRequest:
+    """A message."""
+
     client_instance_id: bytes = bytes(16)
 
 
 @dataclass(slots=True, kw_only=True)
 class GetTelemetrySubscriptionsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     client_instance_id: bytes = bytes(16)
@@ -385,6 +489,8 @@ class GetTelemetrySubscriptionsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class PushTelemetryRequest:
+    """A message."""
+
     client_instance_id: bytes = bytes(16)
     subscription_id: int = 0
     terminating: bool = False
@@ -394,23 +500,31 @@ class PushTelemetryRequest:
 
 @dataclass(slots=True, kw_only=True)
 class PushTelemetryResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class ListConfigResourcesRequest:
+    """A message."""
+
     resource_types: list[int] = field(default_factory=list)  # v1+
 
 
 @dataclass(slots=True, kw_only=True)
 class ConfigResource:
+    """In ListConfigResourcesResponse."""
+
     resource_name: str = ""
     resource_type: int = 16  # v1+
 
 
 @dataclass(slots=True, kw_only=True)
 class ListConfigResourcesResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     config_resources: list[ConfigResource] = field(default_factory=list)

@@ -12,6 +12,8 @@ from protocol.types import TOPIC_ID_ZERO, TopicId
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitRequestPartition:
+    """In OffsetCommitRequest."""
+
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1  # v6+
@@ -20,6 +22,8 @@ class OffsetCommitRequestPartition:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitRequestTopic:
+    """In OffsetCommitRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v10+
     partitions: list[OffsetCommitRequestPartition] = field(default_factory=list)
     name: str = ""  # v2-9
@@ -27,6 +31,8 @@ class OffsetCommitRequestTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitRequest:
+    """A message."""
+
     group_id: str = ""
     generation_id_or_member_epoch: int = -1
     member_id: str = ""
@@ -37,12 +43,16 @@ class OffsetCommitRequest:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitResponsePartition:
+    """In OffsetCommitResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitResponseTopic:
+    """In OffsetCommitResponse."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v10+
     partitions: list[OffsetCommitResponsePartition] = field(default_factory=list)
     name: str = ""  # v2-9
@@ -50,12 +60,16 @@ class OffsetCommitResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetCommitResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v3+
     topics: list[OffsetCommitResponseTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchRequestTopic:
+    """In OffsetFetchRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v10+
     partition_indexes: list[int] = field(default_factory=list)
     name: str = ""  # v1-9
@@ -63,6 +77,8 @@ class OffsetFetchRequestTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchRequestGroup:
+    """In OffsetFetchRequest."""
+
     group_id: str = ""
     member_id: str | None = None  # v9+
     member_epoch: int = -1  # v9+
@@ -71,6 +87,8 @@ class OffsetFetchRequestGroup:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchRequest:
+    """A message."""
+
     groups: list[OffsetFetchRequestGroup] = field(default_factory=list)  # v8+
     require_stable: bool = False  # v7+
     group_id: str = ""  # v1-7
@@ -79,6 +97,8 @@ class OffsetFetchRequest:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponsePartition:
+    """In OffsetFetchResponse."""
+
     partition_index: int = 0
     committed_offset: int = -1
     committed_leader_epoch: int = -1  # v5+
@@ -88,6 +108,8 @@ class OffsetFetchResponsePartition:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponseTopic:
+    """In OffsetFetchResponse."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v10+
     partitions: list[OffsetFetchResponsePartition] = field(default_factory=list)
     name: str = ""  # v1-9
@@ -95,6 +117,8 @@ class OffsetFetchResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponseGroup:
+    """In OffsetFetchResponse."""
+
     group_id: str = ""
     topics: list[OffsetFetchResponseTopic] = field(default_factory=list)
     error_code: int = ErrorCode.NONE
@@ -102,6 +126,8 @@ class OffsetFetchResponseGroup:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetFetchResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v3+
     groups: list[OffsetFetchResponseGroup] = field(default_factory=list)  # v8+
     topics: list[OffsetFetchResponseTopic] = field(default_factory=list)  # v1-7
@@ -110,6 +136,8 @@ class OffsetFetchResponse:
 
 @dataclass(slots=True, kw_only=True)
 class FindCoordinatorRequest:
+    """A message."""
+
     key_type: int = 0  # v1+
     coordinator_keys: list[str] = field(default_factory=list)  # v4+
     key: str = ""  # v0-3
@@ -117,6 +145,8 @@ class FindCoordinatorRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Coordinator:
+    """In FindCoordinatorResponse."""
+
     key: str = ""
     node_id: int = -1
     host: str = ""
@@ -127,6 +157,8 @@ class Coordinator:
 
 @dataclass(slots=True, kw_only=True)
 class FindCoordinatorResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v1+
     coordinators: list[Coordinator] = field(default_factory=list)  # v4+
     error_code: int = ErrorCode.NONE  # v0-3
@@ -138,12 +170,16 @@ class FindCoordinatorResponse:
 
 @dataclass(slots=True, kw_only=True)
 class JoinGroupRequestProtocol:
+    """In JoinGroupRequest."""
+
     name: str = ""
     metadata: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True)
 class JoinGroupRequest:
+    """A message."""
+
     group_id: str = ""
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = -1  # v1+
@@ -156,6 +192,8 @@ class JoinGroupRequest:
 
 @dataclass(slots=True, kw_only=True)
 class JoinGroupResponseMember:
+    """In JoinGroupResponse."""
+
     member_id: str = ""
     group_instance_id: str | None = None  # v5+
     metadata: bytes = b""
@@ -163,6 +201,8 @@ class JoinGroupResponseMember:
 
 @dataclass(slots=True, kw_only=True)
 class JoinGroupResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v2+
     error_code: int = ErrorCode.NONE
     generation_id: int = -1
@@ -176,6 +216,8 @@ class JoinGroupResponse:
 
 @dataclass(slots=True, kw_only=True)
 class HeartbeatRequest:
+    """A message."""
+
     group_id: str = ""
     generation_id: int = 0
     member_id: str = ""
@@ -184,12 +226,16 @@ class HeartbeatRequest:
 
 @dataclass(slots=True, kw_only=True)
 class HeartbeatResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v1+
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class MemberIdentity:
+    """In LeaveGroupRequest."""
+
     member_id: str = ""
     group_instance_id: str | None = None
     reason: str | None = None  # v5+
@@ -197,6 +243,8 @@ class MemberIdentity:
 
 @dataclass(slots=True, kw_only=True)
 class LeaveGroupRequest:
+    """A message."""
+
     group_id: str = ""
     members: list[MemberIdentity] = field(default_factory=list)  # v3+
     member_id: str = ""  # v0-2
@@ -204,6 +252,8 @@ class LeaveGroupRequest:
 
 @dataclass(slots=True, kw_only=True)
 class MemberResponse:
+    """In LeaveGroupResponse."""
+
     member_id: str = ""
     group_instance_id: str | None = None
     error_code: int = ErrorCode.NONE
@@ -211,6 +261,8 @@ class MemberResponse:
 
 @dataclass(slots=True, kw_only=True)
 class LeaveGroupResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v1+
     error_code: int = ErrorCode.NONE
     members: list[MemberResponse] = field(default_factory=list)  # v3+
@@ -218,12 +270,16 @@ class LeaveGroupResponse:
 
 @dataclass(slots=True, kw_only=True)
 class SyncGroupRequestAssignment:
+    """In SyncGroupRequest."""
+
     member_id: str = ""
     assignment: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True)
 class SyncGroupRequest:
+    """A message."""
+
     group_id: str = ""
     generation_id: int = 0
     member_id: str = ""
@@ -235,6 +291,8 @@ class SyncGroupRequest:
 
 @dataclass(slots=True, kw_only=True)
 class SyncGroupResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v1+
     error_code: int = ErrorCode.NONE
     protocol_type: str | None = None  # v5+
@@ -244,12 +302,16 @@ class SyncGroupResponse:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeGroupsRequest:
+    """A message."""
+
     groups: list[str] = field(default_factory=list)
     include_authorized_operations: bool = False  # v3+
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribedGroupMember:
+    """In DescribeGroupsResponse."""
+
     member_id: str = ""
     group_instance_id: str | None = None  # v4+
     client_id: str = ""
@@ -260,6 +322,8 @@ class DescribedGroupMember:
 
 @dataclass(slots=True, kw_only=True)
 class DescribedGroup:
+    """In DescribeGroupsResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None  # v6+
     group_id: str = ""
@@ -272,18 +336,24 @@ class DescribedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeGroupsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v1+
     groups: list[DescribedGroup] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ListGroupsRequest:
+    """A message."""
+
     states_filter: list[str] = field(default_factory=list)  # v4+
     types_filter: list[str] = field(default_factory=list)  # v5+
 
 
 @dataclass(slots=True, kw_only=True)
 class ListedGroup:
+    """In ListGroupsResponse."""
+
     group_id: str = ""
     protocol_type: str = ""
     group_state: str = ""  # v4+
@@ -292,6 +362,8 @@ class ListedGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ListGroupsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v1+
     error_code: int = ErrorCode.NONE
     groups: list[ListedGroup] = field(default_factory=list)
@@ -299,52 +371,70 @@ class ListGroupsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupsRequest:
+    """A message."""
+
     groups_names: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeletableGroupResult:
+    """In DeleteGroupsResponse."""
+
     group_id: str = ""
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results: list[DeletableGroupResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteRequestPartition:
+    """In OffsetDeleteRequest."""
+
     partition_index: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteRequestTopic:
+    """In OffsetDeleteRequest."""
+
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteRequest:
+    """A message."""
+
     group_id: str = ""
     topics: list[OffsetDeleteRequestTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteResponsePartition:
+    """In OffsetDeleteResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteResponseTopic:
+    """In OffsetDeleteResponse."""
+
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetDeleteResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     throttle_time_ms: int = 0
     topics: list[OffsetDeleteResponseTopic] = field(default_factory=list)
@@ -352,12 +442,16 @@ class OffsetDeleteResponse:
 
 @dataclass(slots=True, kw_only=True)
 class TopicPartitions:
+    """In ConsumerGroupHeartbeatRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO
     partitions: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
+    """A message."""
+
     group_id: str = ""
     member_id: str = ""
     member_epoch: int = 0
@@ -372,11 +466,15 @@ class ConsumerGroupHeartbeatRequest:
 
 @dataclass(slots=True, kw_only=True)
 class TargetAssignment:
+    """In ConsumerGroupHeartbeatResponse."""
+
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -388,12 +486,16 @@ class ConsumerGroupHeartbeatResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupDescribeRequest:
+    """A message."""
+
     group_ids: list[str] = field(default_factory=list)
     include_authorized_operations: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class NamedTopicPartitions:
+    """In ConsumerGroupDescribeResponse."""
+
     topic_id: TopicId = TOPIC_ID_ZERO
     topic_name: str = ""
     partitions: list[int] = field(default_factory=list)
@@ -401,11 +503,15 @@ class NamedTopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupAssignment:
+    """In ConsumerGroupDescribeResponse."""
+
     topic_partitions: list[NamedTopicPartitions] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupMember:
+    """In ConsumerGroupDescribeResponse."""
+
     member_id: str = ""
     instance_id: str | None = None
     rack_id: str | None = None
@@ -421,6 +527,8 @@ class ConsumerGroupMember:
 
 @dataclass(slots=True, kw_only=True)
 class DescribedConsumerGroup:
+    """In ConsumerGroupDescribeResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     group_id: str = ""
@@ -434,5 +542,7 @@ class DescribedConsumerGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupDescribeResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     groups: list[DescribedConsumerGroup] = field(default_factory=list)

@@ -14,12 +14,16 @@ from protocol.types import TOPIC_ID_ZERO, Buffer, TopicId
 
 @dataclass(slots=True, kw_only=True)
 class PartitionProduceData:
+    """In ProduceRequest."""
+
     index: int = 0
     records: Buffer | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class TopicProduceData:
+    """In ProduceRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v13+
     partition_data: list[PartitionProduceData] = field(default_factory=list)
     name: str = ""  # v3-12
@@ -27,6 +31,8 @@ class TopicProduceData:
 
 @dataclass(slots=True, kw_only=True)
 class ProduceRequest:
+    """A message."""
+
     transactional_id: str | None = None
     acks: int = 0
     timeout_ms: int = 0
@@ -35,18 +41,24 @@ class ProduceRequest:
 
 @dataclass(slots=True, kw_only=True)
 class BatchIndexAndErrorMessage:
+    """In ProduceResponse."""
+
     batch_index: int = 0
     batch_index_error_message: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class LeaderIdAndEpoch:
+    """In ProduceResponse."""
+
     leader_id: int = -1
     leader_epoch: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionProduceResponse:
+    """In ProduceResponse."""
+
     index: int = 0
     error_code: int = ErrorCode.NONE
     base_offset: int = 0
@@ -59,6 +71,8 @@ class PartitionProduceResponse:
 
 @dataclass(slots=True, kw_only=True)
 class TopicProduceResponse:
+    """In ProduceResponse."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v13+
     partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
     name: str = ""  # v3-12
@@ -66,6 +80,8 @@ class TopicProduceResponse:
 
 @dataclass(slots=True, kw_only=True)
 class NodeEndpoint:
+    """In ProduceResponse."""
+
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -74,6 +90,8 @@ class NodeEndpoint:
 
 @dataclass(slots=True, kw_only=True)
 class ProduceResponse:
+    """A message."""
+
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: int = 0
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # v10+
@@ -81,12 +99,16 @@ class ProduceResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ReplicaState:
+    """In FetchRequest."""
+
     replica_id: int = -1
     replica_epoch: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
 class FetchPartition:
+    """In FetchRequest."""
+
     partition: int = 0
     current_leader_epoch: int = -1  # v9+
     fetch_offset: int = 0
@@ -99,6 +121,8 @@ class FetchPartition:
 
 @dataclass(slots=True, kw_only=True)
 class FetchTopic:
+    """In FetchRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v13+
     partitions: list[FetchPartition] = field(default_factory=list)
     topic: str = ""  # v4-12
@@ -106,6 +130,8 @@ class FetchTopic:
 
 @dataclass(slots=True, kw_only=True)
 class ForgottenTopic:
+    """In FetchRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v13+
     partitions: list[int] = field(default_factory=list)
     topic: str = ""  # v7-12
@@ -113,6 +139,8 @@ class ForgottenTopic:
 
 @dataclass(slots=True, kw_only=True)
 class FetchRequest:
+    """A message."""
+
     cluster_id: str | None = None  # v12+
     replica_state: ReplicaState = field(default_factory=ReplicaState)  # v15+
     max_wait_ms: int = 0
@@ -129,24 +157,32 @@ class FetchRequest:
 
 @dataclass(slots=True, kw_only=True)
 class EpochEndOffset:
+    """In FetchResponse."""
+
     epoch: int = -1
     end_offset: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotId:
+    """In FetchResponse."""
+
     end_offset: int = -1
     epoch: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
 class AbortedTransaction:
+    """In FetchResponse."""
+
     producer_id: int = 0
     first_offset: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionData:
+    """In FetchResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
     high_watermark: int = 0
@@ -162,6 +198,8 @@ class PartitionData:
 
 @dataclass(slots=True, kw_only=True)
 class FetchableTopicResponse:
+    """In FetchResponse."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v13+
     partitions: list[PartitionData] = field(default_factory=list)
     topic: str = ""  # v4-12
@@ -169,6 +207,8 @@ class FetchableTopicResponse:
 
 @dataclass(slots=True, kw_only=True)
 class FetchResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE  # v7+
     session_id: int = 0  # v7+

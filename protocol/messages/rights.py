@@ -11,6 +11,8 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True, kw_only=True)
 class DescribeAclsRequest:
+    """A message."""
+
     resource_type_filter: int = 0
     resource_name_filter: str | None = None
     pattern_type_filter: int = 3
@@ -22,6 +24,8 @@ class DescribeAclsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class AclDescription:
+    """In DescribeAclsResponse."""
+
     principal: str = ""
     host: str = ""
     operation: int = 0
@@ -30,6 +34,8 @@ class AclDescription:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeAclsResource:
+    """In DescribeAclsResponse."""
+
     resource_type: int = 0
     resource_name: str = ""
     pattern_type: int = 3
@@ -38,6 +44,8 @@ class DescribeAclsResource:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeAclsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -46,6 +54,8 @@ class DescribeAclsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class AclCreation:
+    """In CreateAclsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     resource_pattern_type: int = 3
@@ -57,23 +67,31 @@ class AclCreation:
 
 @dataclass(slots=True, kw_only=True)
 class CreateAclsRequest:
+    """A message."""
+
     creations: list[AclCreation] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AclCreationResult:
+    """In CreateAclsResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class CreateAclsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results: list[AclCreationResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsFilter:
+    """In DeleteAclsRequest."""
+
     resource_type_filter: int = 0
     resource_name_filter: str | None = None
     pattern_type_filter: int = 3
@@ -85,11 +103,15 @@ class DeleteAclsFilter:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsRequest:
+    """A message."""
+
     filters: list[DeleteAclsFilter] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsMatchingAcl:
+    """In DeleteAclsResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     resource_type: int = 0
@@ -103,6 +125,8 @@ class DeleteAclsMatchingAcl:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsFilterResult:
+    """In DeleteAclsResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     matching_acls: list[DeleteAclsMatchingAcl] = field(default_factory=list)
@@ -110,5 +134,7 @@ class DeleteAclsFilterResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteAclsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     filter_results: list[DeleteAclsFilterResult] = field(default_factory=list)

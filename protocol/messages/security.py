@@ -11,22 +11,30 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True, kw_only=True)
 class SaslHandshakeRequest:
+    """A message."""
+
     mechanism: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class SaslHandshakeResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     mechanisms: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class SaslAuthenticateRequest:
+    """A message."""
+
     auth_bytes: bytes = field(default=b"", repr=False)
 
 
 @dataclass(slots=True, kw_only=True)
 class SaslAuthenticateResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     auth_bytes: bytes = field(default=b"", repr=False)
@@ -35,12 +43,16 @@ class SaslAuthenticateResponse:
 
 @dataclass(slots=True, kw_only=True)
 class CreatableRenewers:
+    """In CreateDelegationTokenRequest."""
+
     principal_type: str = ""
     principal_name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class CreateDelegationTokenRequest:
+    """A message."""
+
     owner_principal_type: str | None = None  # v3+
     owner_principal_name: str | None = None  # v3+
     renewers: list[CreatableRenewers] = field(default_factory=list)
@@ -49,6 +61,8 @@ class CreateDelegationTokenRequest:
 
 @dataclass(slots=True, kw_only=True)
 class CreateDelegationTokenResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     principal_type: str = ""
     principal_name: str = ""
@@ -64,12 +78,16 @@ class CreateDelegationTokenResponse:
 
 @dataclass(slots=True, kw_only=True)
 class RenewDelegationTokenRequest:
+    """A message."""
+
     hmac: bytes = field(default=b"", repr=False)
     renew_period_ms: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class RenewDelegationTokenResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     expiry_timestamp_ms: int = 0
     throttle_time_ms: int = 0
@@ -77,12 +95,16 @@ class RenewDelegationTokenResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ExpireDelegationTokenRequest:
+    """A message."""
+
     hmac: bytes = field(default=b"", repr=False)
     expiry_time_period_ms: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class ExpireDelegationTokenResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     expiry_timestamp_ms: int = 0
     throttle_time_ms: int = 0
@@ -90,23 +112,31 @@ class ExpireDelegationTokenResponse:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeDelegationTokenOwner:
+    """In DescribeDelegationTokenRequest."""
+
     principal_type: str = ""
     principal_name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeDelegationTokenRequest:
+    """A message."""
+
     owners: list[DescribeDelegationTokenOwner] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribedDelegationTokenRenewer:
+    """In DescribeDelegationTokenResponse."""
+
     principal_type: str = ""
     principal_name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribedDelegationToken:
+    """In DescribeDelegationTokenResponse."""
+
     principal_type: str = ""
     principal_name: str = ""
     token_requester_principal_type: str = ""  # v3+
@@ -121,6 +151,8 @@ class DescribedDelegationToken:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeDelegationTokenResponse:
+    """A message."""
+
     error_code: int = ErrorCode.NONE
     tokens: list[DescribedDelegationToken] = field(default_factory=list)
     throttle_time_ms: int = 0
@@ -128,6 +160,8 @@ class DescribeDelegationTokenResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ComponentData:
+    """In DescribeClientQuotasRequest."""
+
     entity_type: str = ""
     match_type: int = 0
     match: str | None = None
@@ -135,30 +169,40 @@ class ComponentData:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClientQuotasRequest:
+    """A message."""
+
     components: list[ComponentData] = field(default_factory=list)
     strict: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class EntityData:
+    """In DescribeClientQuotasResponse."""
+
     entity_type: str = ""
     entity_name: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class ValueData:
+    """In DescribeClientQuotasResponse."""
+
     key: str = ""
     value: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
 class EntryData:
+    """In DescribeClientQuotasResponse."""
+
     entity: list[EntityData] = field(default_factory=list)
     values: list[ValueData] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeClientQuotasResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -167,6 +211,8 @@ class DescribeClientQuotasResponse:
 
 @dataclass(slots=True, kw_only=True)
 class OpData:
+    """In AlterClientQuotasRequest."""
+
     key: str = ""
     value: float = 0.0
     remove: bool = False
@@ -174,18 +220,24 @@ class OpData:
 
 @dataclass(slots=True, kw_only=True)
 class AlterClientQuotasEntry:
+    """In AlterClientQuotasRequest."""
+
     entity: list[EntityData] = field(default_factory=list)
     ops: list[OpData] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterClientQuotasRequest:
+    """A message."""
+
     entries: list[AlterClientQuotasEntry] = field(default_factory=list)
     validate_only: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterClientQuotasResult:
+    """In AlterClientQuotasResponse."""
+
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
     entity: list[EntityData] = field(default_factory=list)
@@ -193,28 +245,38 @@ class AlterClientQuotasResult:
 
 @dataclass(slots=True, kw_only=True)
 class AlterClientQuotasResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     entries: list[AlterClientQuotasResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class UserName:
+    """In DescribeUserScramCredentialsRequest."""
+
     name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeUserScramCredentialsRequest:
+    """A message."""
+
     users: list[UserName] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class CredentialInfo:
+    """In DescribeUserScramCredentialsResponse."""
+
     mechanism: int = 0
     iterations: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeUserScramCredentialsResult:
+    """In DescribeUserScramCredentialsResponse."""
+
     user: str = ""
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -223,6 +285,8 @@ class DescribeUserScramCredentialsResult:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeUserScramCredentialsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -231,12 +295,16 @@ class DescribeUserScramCredentialsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ScramCredentialDeletion:
+    """In AlterUserScramCredentialsRequest."""
+
     name: str = ""
     mechanism: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class ScramCredentialUpsertion:
+    """In AlterUserScramCredentialsRequest."""
+
     name: str = ""
     mechanism: int = 0
     iterations: int = 0
@@ -246,12 +314,16 @@ class ScramCredentialUpsertion:
 
 @dataclass(slots=True, kw_only=True)
 class AlterUserScramCredentialsRequest:
+    """A message."""
+
     deletions: list[ScramCredentialDeletion] = field(default_factory=list)
     upsertions: list[ScramCredentialUpsertion] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterUserScramCredentialsResult:
+    """In AlterUserScramCredentialsResponse."""
+
     user: str = ""
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -259,5 +331,7 @@ class AlterUserScramCredentialsResult:
 
 @dataclass(slots=True, kw_only=True)
 class AlterUserScramCredentialsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results: list[AlterUserScramCredentialsResult] = field(default_factory=list)

@@ -12,6 +12,8 @@ from protocol.types import TOPIC_ID_ZERO, TopicId
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsPartition:
+    """In ListOffsetsRequest."""
+
     partition_index: int = 0
     current_leader_epoch: int = -1  # v4+
     timestamp: int = 0
@@ -19,12 +21,16 @@ class ListOffsetsPartition:
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsTopic:
+    """In ListOffsetsRequest."""
+
     name: str = ""
     partitions: list[ListOffsetsPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsRequest:
+    """A message."""
+
     replica_id: int = 0
     isolation_level: int = 0  # v2+
     topics: list[ListOffsetsTopic] = field(default_factory=list)
@@ -33,6 +39,8 @@ class ListOffsetsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsPartitionResponse:
+    """In ListOffsetsResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
     timestamp: int = -1
@@ -42,24 +50,32 @@ class ListOffsetsPartitionResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsTopicResponse:
+    """In ListOffsetsResponse."""
+
     name: str = ""
     partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ListOffsetsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v2+
     topics: list[ListOffsetsTopicResponse] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class MetadataRequestTopic:
+    """In MetadataRequest."""
+
     topic_id: TopicId = TOPIC_ID_ZERO  # v10+
     name: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class MetadataRequest:
+    """A message."""
+
     topics: list[MetadataRequestTopic] | None = None
     allow_auto_topic_creation: bool = True  # v4+
     include_topic_authorized_operations: bool = False  # v8+
@@ -68,6 +84,8 @@ class MetadataRequest:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataResponseBroker:
+    """In MetadataResponse."""
+
     node_id: int = -1
     host: str = ""
     port: int = 0
@@ -76,6 +94,8 @@ class MetadataResponseBroker:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataResponsePartition:
+    """In MetadataResponse."""
+
     error_code: int = ErrorCode.NONE
     partition_index: int = 0
     leader_id: int = -1
@@ -87,6 +107,8 @@ class MetadataResponsePartition:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataResponseTopic:
+    """In MetadataResponse."""
+
     error_code: int = ErrorCode.NONE
     name: str | None = None
     topic_id: TopicId = TOPIC_ID_ZERO  # v10+
@@ -97,6 +119,8 @@ class MetadataResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class MetadataResponse:
+    """A message."""
+
     throttle_time_ms: int = 0  # v3+
     brokers: list[MetadataResponseBroker] = field(default_factory=list)
     cluster_id: str | None = None  # v2+
@@ -108,18 +132,24 @@ class MetadataResponse:
 
 @dataclass(slots=True, kw_only=True)
 class CreatableReplicaAssignment:
+    """In CreateTopicsRequest."""
+
     partition_index: int = 0
     broker_ids: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class CreatableTopicConfig:
+    """In CreateTopicsRequest."""
+
     name: str = ""
     value: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class CreatableTopic:
+    """In CreateTopicsRequest."""
+
     name: str = ""
     num_partitions: int = 0
     replication_factor: int = 0
@@ -129,6 +159,8 @@ class CreatableTopic:
 
 @dataclass(slots=True, kw_only=True)
 class CreateTopicsRequest:
+    """A message."""
+
     topics: list[CreatableTopic] = field(default_factory=list)
     timeout_ms: int = 60000
     validate_only: bool = False
@@ -136,6 +168,8 @@ class CreateTopicsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class CreatableTopicConfigs:
+    """In CreateTopicsResponse."""
+
     name: str = ""
     value: str | None = None
     read_only: bool = False
@@ -145,6 +179,8 @@ class CreatableTopicConfigs:
 
 @dataclass(slots=True, kw_only=True)
 class CreatableTopicResult:
+    """In CreateTopicsResponse."""
+
     name: str = ""
     topic_id: TopicId = TOPIC_ID_ZERO  # v7+
     error_code: int = ErrorCode.NONE
@@ -157,18 +193,24 @@ class CreatableTopicResult:
 
 @dataclass(slots=True, kw_only=True)
 class CreateTopicsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     topics: list[CreatableTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteTopicState:
+    """In DeleteTopicsRequest."""
+
     name: str | None = None
     topic_id: TopicId = TOPIC_ID_ZERO
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteTopicsRequest:
+    """A message."""
+
     topics: list[DeleteTopicState] = field(default_factory=list)  # v6+
     timeout_ms: int = 0
     topic_names: list[str] = field(default_factory=list)  # v1-5
@@ -176,6 +218,8 @@ class DeleteTopicsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class DeletableTopicResult:
+    """In DeleteTopicsResponse."""
+
     name: str | None = None
     topic_id: TopicId = TOPIC_ID_ZERO  # v6+
     error_code: int = ErrorCode.NONE
@@ -184,30 +228,40 @@ class DeletableTopicResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteTopicsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     responses: list[DeletableTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteRecordsPartition:
+    """In DeleteRecordsRequest."""
+
     partition_index: int = 0
     offset: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteRecordsTopic:
+    """In DeleteRecordsRequest."""
+
     name: str = ""
     partitions: list[DeleteRecordsPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteRecordsRequest:
+    """A message."""
+
     topics: list[DeleteRecordsTopic] = field(default_factory=list)
     timeout_ms: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteRecordsPartitionResult:
+    """In DeleteRecordsResponse."""
+
     partition_index: int = 0
     low_watermark: int = -1
     error_code: int = ErrorCode.NONE
@@ -215,18 +269,24 @@ class DeleteRecordsPartitionResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeleteRecordsTopicResult:
+    """In DeleteRecordsResponse."""
+
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DeleteRecordsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     topics: list[DeleteRecordsTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderPartition:
+    """In OffsetForLeaderEpochRequest."""
+
     partition: int = 0
     current_leader_epoch: int = -1
     leader_epoch: int = 0
@@ -234,18 +294,24 @@ class OffsetForLeaderPartition:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderTopic:
+    """In OffsetForLeaderEpochRequest."""
+
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderEpochRequest:
+    """A message."""
+
     replica_id: int = -2  # v3+
     topics: list[OffsetForLeaderTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class EpochEndOffset:
+    """In OffsetForLeaderEpochResponse."""
+
     error_code: int = ErrorCode.NONE
     partition: int = 0
     leader_epoch: int = -1
@@ -254,23 +320,31 @@ class EpochEndOffset:
 
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderTopicResult:
+    """In OffsetForLeaderEpochResponse."""
+
     topic: str = ""
     partitions: list[EpochEndOffset] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class OffsetForLeaderEpochResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     topics: list[OffsetForLeaderTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class CreatePartitionsAssignment:
+    """In CreatePartitionsRequest."""
+
     broker_ids: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class CreatePartitionsTopic:
+    """In CreatePartitionsRequest."""
+
     name: str = ""
     count: int = 0
     assignments: list[CreatePartitionsAssignment] | None = None
@@ -278,6 +352,8 @@ class CreatePartitionsTopic:
 
 @dataclass(slots=True, kw_only=True)
 class CreatePartitionsRequest:
+    """A message."""
+
     topics: list[CreatePartitionsTopic] = field(default_factory=list)
     timeout_ms: int = 0
     validate_only: bool = False
@@ -285,6 +361,8 @@ class CreatePartitionsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class CreatePartitionsTopicResult:
+    """In CreatePartitionsResponse."""
+
     name: str = ""
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -292,18 +370,24 @@ class CreatePartitionsTopicResult:
 
 @dataclass(slots=True, kw_only=True)
 class CreatePartitionsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results: list[CreatePartitionsTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ElectLeadersTopicPartitions:
+    """In ElectLeadersRequest."""
+
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ElectLeadersRequest:
+    """A message."""
+
     election_type: int = 0  # v1+
     topic_partitions: list[ElectLeadersTopicPartitions] | None = None
     timeout_ms: int = 60000
@@ -311,6 +395,8 @@ class ElectLeadersRequest:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionResult:
+    """In ElectLeadersResponse."""
+
     partition_id: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -318,12 +404,16 @@ class PartitionResult:
 
 @dataclass(slots=True, kw_only=True)
 class ReplicaElectionResult:
+    """In ElectLeadersResponse."""
+
     topic: str = ""
     partition_result: list[PartitionResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ElectLeadersResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE  # v1+
     replica_election_results: list[ReplicaElectionResult] = field(default_factory=list)
@@ -331,18 +421,24 @@ class ElectLeadersResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ReassignablePartition:
+    """In AlterPartitionReassignmentsRequest."""
+
     partition_index: int = 0
     replicas: list[int] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class ReassignableTopic:
+    """In AlterPartitionReassignmentsRequest."""
+
     name: str = ""
     partitions: list[ReassignablePartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterPartitionReassignmentsRequest:
+    """A message."""
+
     timeout_ms: int = 60000
     allow_replication_factor_change: bool = True  # v1+
     topics: list[ReassignableTopic] = field(default_factory=list)
@@ -350,6 +446,8 @@ class AlterPartitionReassignmentsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class ReassignablePartitionResponse:
+    """In AlterPartitionReassignmentsResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -357,12 +455,16 @@ class ReassignablePartitionResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ReassignableTopicResponse:
+    """In AlterPartitionReassignmentsResponse."""
+
     name: str = ""
     partitions: list[ReassignablePartitionResponse] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AlterPartitionReassignmentsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     allow_replication_factor_change: bool = True  # v1+
     error_code: int = ErrorCode.NONE
@@ -372,18 +474,24 @@ class AlterPartitionReassignmentsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class ListPartitionReassignmentsTopics:
+    """In ListPartitionReassignmentsRequest."""
+
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ListPartitionReassignmentsRequest:
+    """A message."""
+
     timeout_ms: int = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class OngoingPartitionReassignment:
+    """In ListPartitionReassignmentsResponse."""
+
     partition_index: int = 0
     replicas: list[int] = field(default_factory=list)
     adding_replicas: list[int] = field(default_factory=list)
@@ -392,12 +500,16 @@ class OngoingPartitionReassignment:
 
 @dataclass(slots=True, kw_only=True)
 class OngoingTopicReassignment:
+    """In ListPartitionReassignmentsResponse."""
+
     name: str = ""
     partitions: list[OngoingPartitionReassignment] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ListPartitionReassignmentsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -406,17 +518,23 @@ class ListPartitionReassignmentsResponse:
 
 @dataclass(slots=True, kw_only=True)
 class TopicRequest:
+    """In DescribeTopicPartitionsRequest."""
+
     name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Cursor:
+    """In DescribeTopicPartitionsRequest."""
+
     topic_name: str = ""
     partition_index: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeTopicPartitionsRequest:
+    """A message."""
+
     topics: list[TopicRequest] = field(default_factory=list)
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
@@ -424,6 +542,8 @@ class DescribeTopicPartitionsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeTopicPartitionsResponsePartition:
+    """In DescribeTopicPartitionsResponse."""
+
     error_code: int = ErrorCode.NONE
     partition_index: int = 0
     leader_id: int = -1
@@ -437,6 +557,8 @@ class DescribeTopicPartitionsResponsePartition:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeTopicPartitionsResponseTopic:
+    """In DescribeTopicPartitionsResponse."""
+
     error_code: int = ErrorCode.NONE
     name: str | None = None
     topic_id: TopicId = TOPIC_ID_ZERO
@@ -447,6 +569,8 @@ class DescribeTopicPartitionsResponseTopic:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeTopicPartitionsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = field(default_factory=list)
     next_cursor: Cursor | None = None

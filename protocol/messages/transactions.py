@@ -11,6 +11,8 @@ from protocol.errors import ErrorCode
 
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdRequest:
+    """A message."""
+
     transactional_id: str | None = None
     transaction_timeout_ms: int = 0
     producer_id: int = -1  # v3+
@@ -19,6 +21,8 @@ class InitProducerIdRequest:
 
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     producer_id: int = -1
@@ -27,12 +31,16 @@ class InitProducerIdResponse:
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnTopic:
+    """In AddPartitionsToTxnRequest."""
+
     name: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
+    """A message."""
+
     v3_and_below_transactional_id: str = ""
     v3_and_below_producer_id: int = 0
     v3_and_below_producer_epoch: int = 0
@@ -41,24 +49,32 @@ class AddPartitionsToTxnRequest:
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnPartitionResult:
+    """In AddPartitionsToTxnResponse."""
+
     partition_index: int = 0
     partition_error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnTopicResult:
+    """In AddPartitionsToTxnResponse."""
+
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class AddOffsetsToTxnRequest:
+    """A message."""
+
     transactional_id: str = ""
     producer_id: int = 0
     producer_epoch: int = 0
@@ -67,12 +83,16 @@ class AddOffsetsToTxnRequest:
 
 @dataclass(slots=True, kw_only=True)
 class AddOffsetsToTxnResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class EndTxnRequest:
+    """A message."""
+
     transactional_id: str = ""
     producer_id: int = 0
     producer_epoch: int = 0
@@ -81,6 +101,8 @@ class EndTxnRequest:
 
 @dataclass(slots=True, kw_only=True)
 class EndTxnResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     producer_id: int = -1  # v5+
@@ -89,12 +111,16 @@ class EndTxnResponse:
 
 @dataclass(slots=True, kw_only=True)
 class WritableTxnMarkerTopic:
+    """In WriteTxnMarkersRequest."""
+
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class WritableTxnMarker:
+    """In WriteTxnMarkersRequest."""
+
     producer_id: int = 0
     producer_epoch: int = 0
     transaction_result: bool = False
@@ -105,34 +131,46 @@ class WritableTxnMarker:
 
 @dataclass(slots=True, kw_only=True)
 class WriteTxnMarkersRequest:
+    """A message."""
+
     markers: list[WritableTxnMarker] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class WritableTxnMarkerPartitionResult:
+    """In WriteTxnMarkersResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class WritableTxnMarkerTopicResult:
+    """In WriteTxnMarkersResponse."""
+
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class WritableTxnMarkerResult:
+    """In WriteTxnMarkersResponse."""
+
     producer_id: int = 0
     topics: list[WritableTxnMarkerTopicResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class WriteTxnMarkersResponse:
+    """A message."""
+
     markers: list[WritableTxnMarkerResult] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitRequestPartition:
+    """In TxnOffsetCommitRequest."""
+
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1  # v2+
@@ -141,12 +179,16 @@ class TxnOffsetCommitRequestPartition:
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitRequestTopic:
+    """In TxnOffsetCommitRequest."""
+
     name: str = ""
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitRequest:
+    """A message."""
+
     transactional_id: str = ""
     group_id: str = ""
     producer_id: int = 0
@@ -159,35 +201,47 @@ class TxnOffsetCommitRequest:
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitResponsePartition:
+    """In TxnOffsetCommitResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
 
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitResponseTopic:
+    """In TxnOffsetCommitResponse."""
+
     name: str = ""
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class TxnOffsetCommitResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeProducersTopic:
+    """In DescribeProducersRequest."""
+
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeProducersRequest:
+    """A message."""
+
     topics: list[DescribeProducersTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ProducerState:
+    """In DescribeProducersResponse."""
+
     producer_id: int = 0
     producer_epoch: int = 0
     last_sequence: int = -1
@@ -198,6 +252,8 @@ class ProducerState:
 
 @dataclass(slots=True, kw_only=True)
 class DescribedProducersPartition:
+    """In DescribeProducersResponse."""
+
     partition_index: int = 0
     error_code: int = ErrorCode.NONE
     error_message: str | None = None
@@ -206,29 +262,39 @@ class DescribedProducersPartition:
 
 @dataclass(slots=True, kw_only=True)
 class DescribedProducersTopic:
+    """In DescribeProducersResponse."""
+
     name: str = ""
     partitions: list[DescribedProducersPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeProducersResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     topics: list[DescribedProducersTopic] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribeTransactionsRequest:
+    """A message."""
+
     transactional_ids: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class TransactionTopic:
+    """In DescribeTransactionsResponse."""
+
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class DescribedTransaction:
+    """In DescribeTransactionsResponse."""
+
     error_code: int = ErrorCode.NONE
     transactional_id: str = ""
     transaction_state: str = ""
@@ -241,12 +307,16 @@ class DescribedTransaction:
 
 @dataclass(slots=True, kw_only=True)
 class DescribeTransactionsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     transaction_states: list[DescribedTransaction] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class ListTransactionsRequest:
+    """A message."""
+
     state_filters: list[str] = field(default_factory=list)
     producer_id_filters: list[int] = field(default_factory=list)
     duration_filter: int = -1  # v1+
@@ -255,6 +325,8 @@ class ListTransactionsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class ListedTransaction:
+    """In ListTransactionsResponse."""
+
     transactional_id: str = ""
     producer_id: int = 0
     transaction_state: str = ""
@@ -262,6 +334,8 @@ class ListedTransaction:
 
 @dataclass(slots=True, kw_only=True)
 class ListTransactionsResponse:
+    """A message."""
+
     throttle_time_ms: int = 0
     error_code: int = ErrorCode.NONE
     unknown_state_filters: list[str] = field(default_factory=list)

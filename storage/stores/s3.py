@@ -1,7 +1,10 @@
-"""An object store in an S3 bucket: aiobotocore for what is rare, obstore for bytes.
+"""An object store in an S3 bucket: obstore for what is frequent, AWS's own tools for the rest.
 
-obstore moves bytes off the event loop without copying them; aiobotocore finds and refreshes
-credentials, lists and deletes. Created on first use, so that an agent starts without the store.
+obstore moves bytes off the event loop without copying them, and lists folders. Credentials that have to
+be found, deletions and other listings are aiobotocore's (`storage.stores.s3_session`), which takes half a
+second of CPU to have: an agent that has keys and an endpoint does without it until it has something to
+delete, so that a start does not wait for it. Clients are made on first use, so that an agent starts
+without the store.
 
 An object is created by a PUT with If-None-Match. If one is there already, as after an answer
 that was lost, its bytes are compared: the same are success. Each PUT carries a CRC-64/NVME that
@@ -15,24 +18,17 @@ that key alone; and where nothing may be deleted, each object is refused.
 
 import asyncio
 import html
+import importlib
+import os
 import re
-from collections.abc import Awaitable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import obstore
-from aiobotocore.config import AioConfig
-from aiobotocore.session import AioSession, get_session
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-)
 from obstore.exceptions import AlreadyExistsError, BaseError, UnauthenticatedError
 from obstore.store import S3Store as Blobs
 
@@ -54,9 +50,9 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from storage.stores.s3_credentials import FileCredentials, follow_files
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    from storage.stores.s3_session import AwsError, AwsSession
 
 CONNECT_SECONDS_MAX: Final = 3.0
 REQUEST_SECONDS_MAX: Final = 30.0
@@ -77,8 +73,8 @@ _PASSING_CODES: Final = frozenset(
         "XAmzContentChecksumMismatch",
     }
 )
-_ALWAYS_ASK: Final = datetime.fromtimestamp(0, UTC)
-"""An end that makes obstore ask for credentials with every request."""
+_NO_CREDENTIALS: Final = "NoCredentialsError"
+"""In the text of obstore's error, when AWS's tools found none."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
@@ -110,13 +106,6 @@ class _DeniedError(StoreRefusedError):
     """The credentials are good, and do not permit this."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Connection:
-    blobs: Blobs
-    client: Any
-    """aiobotocore's S3 client, which has no types."""
-
-
 class S3Store:
     """An `ObjectStore` in one bucket, under a prefix."""
 
@@ -124,12 +113,12 @@ class S3Store:
         self._address = address
         self._prefix = address.prefix + "/" if address.prefix else ""
         self._lock = asyncio.Lock()
-        self._resources = AsyncExitStack()
-        self._connection: _Connection | None = None
+        self._blobs: Blobs | None = None
+        self._aws: AwsSession | None = None
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
         check_key(key)
-        blobs = (await self._connect()).blobs
+        blobs = await self._connect()
         body = [part for part in parts if len(part)]
         try:
             # A list of buffers is sent as it is; multipart could not be conditional in one step.
@@ -153,7 +142,7 @@ class S3Store:
 
     async def get(self, key: str) -> Buffer:
         check_key(key)
-        blobs = (await self._connect()).blobs
+        blobs = await self._connect()
         try:
             answer = await obstore.get_async(blobs, self._prefix + key)
             return memoryview(await answer.bytes_async())
@@ -164,7 +153,7 @@ class S3Store:
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
         check_range(key, start, length)
-        blobs = (await self._connect()).blobs
+        blobs = await self._connect()
         try:
             data = memoryview(
                 await obstore.get_range_async(blobs, self._prefix + key, start=start, length=length)
@@ -181,28 +170,43 @@ class S3Store:
 
     async def list_after(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
         check_prefix(prefix)
-        client = (await self._connect()).client
-        after = {"StartAfter": self._prefix + start_after} if start_after else {}
-        while True:
-            answer = await self._rare(
-                "listing",
-                client.list_objects_v2(
-                    Bucket=self._address.bucket,
-                    Prefix=self._prefix + prefix,
-                    MaxKeys=PAGE_OBJECTS_MAX,
-                    **after,
-                ),
-            )
-            page = [self._info(row) for row in answer.get("Contents", ())]
-            if page or not answer.get("IsTruncated"):
-                return page
-            # A page may be empty although more follow; to the caller empty is the end.
-            after = {"ContinuationToken": answer["NextContinuationToken"]}
+        if prefix and not prefix.endswith("/"):
+            return await self._list_names(prefix, start_after)
+        blobs = await self._connect()
+        stream = obstore.list(
+            blobs,
+            self._prefix + prefix or None,
+            offset=self._prefix + start_after if start_after else None,
+            chunk_size=PAGE_OBJECTS_MAX,
+        )
+        try:
+            page = await stream.__anext__()
+        except StopAsyncIteration:
+            return []
+        except (BaseError, OSError) as error:
+            if _is_strange_name(error):
+                return await self._list_names(prefix, start_after)
+            self._fail("listing", error)
+        return [self._info(row["path"], row["size"], row["last_modified"]) for row in page]
 
-    def _info(self, row: dict[str, Any]) -> ObjectInfo:
-        modified: datetime = row["LastModified"]
-        key = str(row["Key"]).removeprefix(self._prefix)
-        return ObjectInfo(key, int(row["Size"]), int(modified.timestamp() * 1000))
+    async def _list_names(self, prefix: str, start_after: str) -> Sequence[ObjectInfo]:
+        """Whatever the names are like, and wherever the prefix ends in them."""
+        from storage.stores.s3_session import AwsError
+
+        aws = await self._connect_aws()
+        after = self._prefix + start_after if start_after else ""
+        try:
+            page = await aws.list(
+                self._address.bucket, self._prefix + prefix, after, PAGE_OBJECTS_MAX
+            )
+        except AwsError as error:
+            raise self._error_of_aws("listing", error) from error
+        return [self._info(row["Key"], row["Size"], row["LastModified"]) for row in page]
+
+    def _info(self, key: str, length: int, modified: datetime) -> ObjectInfo:
+        return ObjectInfo(
+            key.removeprefix(self._prefix), int(length), int(modified.timestamp() * 1000)
+        )
 
     async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
         for key in keys:
@@ -214,19 +218,18 @@ class S3Store:
         return refused
 
     async def _delete(self, keys: Sequence[str]) -> list[DeleteRefusal]:
-        client = (await self._connect()).client
-        names = [{"Key": self._prefix + key} for key in keys]
+        aws = await self._connect_aws()
+        from storage.stores.s3_session import AwsError
+
         try:
-            answer = await self._rare(
-                "deleting",
-                client.delete_objects(
-                    Bucket=self._address.bucket, Delete={"Objects": names, "Quiet": True}
-                ),
-            )
-        except _DeniedError as denied:
-            return [DeleteRefusal(key, str(denied)) for key in keys]
+            failures = await aws.delete(self._address.bucket, [self._prefix + key for key in keys])
+        except AwsError as error:
+            told = self._error_of_aws("deleting", error)
+            if isinstance(told, _DeniedError):
+                return [DeleteRefusal(key, str(told)) for key in keys]
+            raise told from error
         refused = []
-        for failure in answer.get("Errors", ()):
+        for failure in failures:
             code, message = (str(failure.get(name, "")) for name in ("Code", "Message"))
             if code != "NoSuchKey":
                 key = str(failure.get("Key")).removeprefix(self._prefix)
@@ -235,70 +238,76 @@ class S3Store:
 
     async def aclose(self) -> None:
         async with self._lock:
-            self._connection = None
-            await self._resources.aclose()
+            self._blobs = None
+            aws, self._aws = self._aws, None
+            if aws is not None:
+                await aws.aclose()
 
-    async def _connect(self) -> _Connection:
-        """The clients, made on first use."""
-        if self._connection is None:
+    async def _connect(self) -> Blobs:
+        """obstore's client, made on first use."""
+        if self._blobs is None:
             async with self._lock:
-                if self._connection is None:
-                    self._connection = await self._make_clients()
-        return self._connection
+                if self._blobs is None:
+                    self._blobs = await self._make_blobs()
+        return self._blobs
 
-    async def _make_clients(self) -> _Connection:
+    async def _connect_aws(self) -> "AwsSession":
+        """aiobotocore's session and client, made on first use."""
+        if self._aws is None:
+            async with self._lock:
+                await self._make_aws()
+        assert self._aws is not None
+        return self._aws
+
+    async def _make_blobs(self) -> Blobs:
         address = self._address
-        session = get_session()
-        if address.access_key is not None:
-            session.set_credentials(address.access_key, address.secret_key)
-        region = address.region or session.get_config_variable("region") or REGION_DEFAULT
-        path_style = address.path_style
-        if path_style is None:
-            path_style = address.endpoint is not None
-        config = AioConfig(
-            connect_timeout=CONNECT_SECONDS_MAX,
-            read_timeout=REQUEST_SECONDS_MAX,
-            retries={"total_max_attempts": 1 + RETRIES_MAX, "mode": "standard"},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            s3={"addressing_style": "path" if path_style else "virtual"},
-        )
+        endpoint, region = address.endpoint, address.region or _region_of_environment()
+        aws = None
+        if address.access_key is None or endpoint is None or region is None:
+            aws = await self._make_aws()
+            endpoint, region = aws.endpoint, aws.region
         try:
-            if address.access_key is None:
-                await follow_files(session)
-            async with AsyncExitStack() as stack:
-                client = await stack.enter_async_context(
-                    session.create_client(
-                        "s3",
-                        region_name=region,
-                        endpoint_url=address.endpoint,
-                        verify=str(address.ca_file) if address.ca_file else None,
-                        config=config,
-                    )
-                )
-                endpoint = str(client.meta.endpoint_url)
-                blobs = _make_blobs(address, session, endpoint, region, path_style=path_style)
-                # Both are there; what failed before is released by now.
-                self._resources = stack.pop_all()
-        except (BotoCoreError, BaseError, OSError, ValueError) as error:
+            return _make_blobs(address, aws, endpoint, region, path_style=self._path_style)
+        except (BaseError, OSError, ValueError) as error:
             raise StoreRefusedError(f"the S3 client cannot be set up: {error}") from error
-        return _Connection(blobs, client)
 
-    async def _rare(self, doing: str, call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        """Await a call of aiobotocore and turn its errors into the store's."""
+    async def _make_aws(self) -> "AwsSession":
+        """`_lock` is held."""
+        if self._aws is not None:
+            return self._aws
+        # Off the loop, as far as Python lets it.
+        await asyncio.to_thread(importlib.import_module, "storage.stores.s3_session")
+        from storage.stores.s3_session import AwsSession
+
+        address = self._address
+        key, secret = address.access_key, address.secret_key
         try:
-            return await call
-        except ClientError as error:
-            answer = error.response
-            status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-            detail = answer.get("Error", {})
-            raise self._error(
-                doing, status, str(detail.get("Code", "")), str(detail.get("Message", ""))
-            ) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
-            raise self._no_credentials(doing) from error
-        except (BotoCoreError, OSError, TimeoutError) as error:
-            raise StoreUnavailableError(f"{doing} in {self._place()}: {error}") from error
+            self._aws = await AwsSession.open(
+                keys=None if key is None or secret is None else (key, secret),
+                region=address.region,
+                region_default=REGION_DEFAULT,
+                endpoint=address.endpoint,
+                ca_file=str(address.ca_file) if address.ca_file else None,
+                path_style=self._path_style,
+                seconds_max=(CONNECT_SECONDS_MAX, REQUEST_SECONDS_MAX),
+                retries_max=RETRIES_MAX,
+            )
+        except ValueError as error:
+            raise StoreRefusedError(f"the S3 client cannot be set up: {error}") from error
+        assert self._aws is not None
+        return self._aws
+
+    @property
+    def _path_style(self) -> bool:
+        given = self._address.path_style
+        return self._address.endpoint is not None if given is None else given
+
+    def _error_of_aws(self, doing: str, error: "AwsError") -> StoreError:
+        if not error.credentials:
+            return self._no_credentials(doing)
+        if not error.status and not error.code:
+            return StoreUnavailableError(f"{doing} in {self._place()}: {error}")
+        return self._error(doing, error.status, error.code, str(error))
 
     def _missing(self, key: str, error: FileNotFoundError) -> NoReturn:
         """Raise the error for a 404 to a GET: of the object, or of the whole bucket."""
@@ -311,7 +320,7 @@ class S3Store:
         """Raise the store's error for one of obstore's."""
         text = str(error)
         code = _CODE.search(text)
-        if isinstance(error, UnauthenticatedError) and NoCredentialsError.__name__ in text:
+        if isinstance(error, UnauthenticatedError) and _NO_CREDENTIALS in text:
             raise self._no_credentials(doing) from error
         message = _MESSAGE.search(text)
         raise self._error(
@@ -347,27 +356,14 @@ class S3Store:
 
 
 def _make_blobs(
-    address: S3Address, session: AioSession, endpoint: str, region: str, *, path_style: bool
+    address: S3Address,
+    aws: "AwsSession | None",
+    endpoint: str,
+    region: str,
+    *,
+    path_style: bool,
 ) -> Blobs:
-    """obstore's client, with aiobotocore's credentials."""
-
-    async def provide() -> Any:
-        credentials = await session.get_credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        frozen = await credentials.get_frozen_credentials()
-        # Only credentials that expire have it, and botocore tells nobody else.
-        expiry: datetime | None = getattr(credentials, "_expiry_time", None)
-        if isinstance(credentials, FileCredentials):
-            expiry = _ALWAYS_ASK
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            # obstore asks again 5 minutes before, and botocore renews 10 minutes before.
-            "expires_at": expiry and expiry.astimezone(UTC),
-        }
-
+    """obstore's client, with the address's keys, or the credentials that AWS's tools find."""
     url = urlsplit(endpoint)
     if not path_style:
         endpoint = f"{url.scheme}://{address.bucket}.{url.netloc}"
@@ -386,6 +382,9 @@ def _make_blobs(
         "unsigned_payload": True,
         "conditional_put": "etag",
     }
+    if address.access_key is not None:
+        config |= {"access_key_id": address.access_key, "secret_access_key": address.secret_key}
+    provider: Any = aws.credentials if aws is not None and address.access_key is None else None
     if address.checksum is not None:
         config["checksum_algorithm"] = address.checksum
     return Blobs(
@@ -401,8 +400,23 @@ def _make_blobs(
                 "base": 2,
             },
         },
-        credential_provider=provide,
+        credential_provider=provider,
     )
+
+
+def _region_of_environment() -> str | None:
+    """The region as botocore finds it; None where its files and profiles would have to be read."""
+    if "AWS_PROFILE" in os.environ or "AWS_DEFAULT_PROFILE" in os.environ:
+        return None
+    if region := os.environ.get("AWS_DEFAULT_REGION"):
+        return region
+    config = Path(os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")).expanduser()
+    return None if config.exists() else REGION_DEFAULT
+
+
+def _is_strange_name(error: Exception) -> bool:
+    """Whether a listing met a key that is nobody's of ours, and that obstore has no form for."""
+    return not _status_of(error) and "invalid path" in str(error)
 
 
 def _status_of(error: Exception) -> int:

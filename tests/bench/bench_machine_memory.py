@@ -1,11 +1,13 @@
-"""What the machine's rows cost in memory: `python -m tests.bench.bench_machine_memory`.
+"""What the machine's rows cost in memory, and connections: `python -m tests.bench.bench_machine_memory`.
 
 Prints bytes per partition, per span, per window, per group and per committed offset, as the process
-grows, against the budgets of docs/design/bounded.md §9; and how long a full garbage collection
-takes with all of them.
+grows, against the budgets of docs/design/bounded.md §9; how long a full garbage collection takes with
+all of them; and what connections cost an agent, each of which has asked for something.
 """
 
 import gc
+import struct
+import tempfile
 import time
 from pathlib import Path
 
@@ -33,6 +35,8 @@ from coordinator.commands.group_commands import (
 from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.formats.spans import Item
+from tests.bench import load
+from tests.parts.servers import FrazilDev
 
 PARTITIONS = 10_000
 WINDOWS_PER_PARTITION = 10
@@ -41,6 +45,7 @@ SPANS_PER_CHUNK = 100
 GROUPS = 2_000
 MEMBERS_PER_GROUP = 5
 OFFSETS_PER_GROUP = 100
+CONNECTIONS = 4_000
 
 
 class Filled:
@@ -96,8 +101,26 @@ class Filled:
             assert isinstance(outcome, OffsetsCommitted)
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+def resident_bytes(process: int | str = "self") -> int:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096
+
+
+def connections() -> None:
+    """What they cost an agent."""
+    with tempfile.TemporaryDirectory() as name, FrazilDev(Path(name)) as agent:
+        opened = [load.Connection(agent.port)]
+        load.create_topic(agent.port, "events", 1)
+        before = resident_bytes(agent.child.pid)
+        for _ in range(CONNECTIONS):
+            connection = load.Connection(agent.port)
+            connection.send(load.METADATA, 8, [struct.pack(">i???", -1, False, False, False)])
+            connection.receive()
+            connection.shrink()
+            opened.append(connection)
+        grown = resident_bytes(agent.child.pid) - before
+        print(f"{grown / CONNECTIONS:8.1f} bytes per connection ({CONNECTIONS} of them)")
+        for connection in opened:
+            connection.close()
 
 
 def main() -> None:
@@ -135,6 +158,7 @@ def main() -> None:
     began = time.perf_counter()
     gc.collect()
     print(f"{(time.perf_counter() - began) * 1e3:8.1f} ms for a full garbage collection")
+    connections()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import ApiVersionsRequest
 from tests.broker.agents import serving
-from tests.kit.faults import FaultyLog, FaultyStore, lost
+from tests.kit.faults import FaultyLog, FaultyStore, held, lost
 from tests.kit.sockets import Place, Running, SocketClient, agent_of, settings_of
 from tests.parts.process import free_port
 
@@ -84,13 +84,19 @@ def test_whoever_connects_while_an_agent_starts_is_refused_or_served(loop: NewLo
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        async with agent_of(Place(), "listen=localhost:0") as running:
-            refused = 0
-            while await turned_away(running.port):
-                refused += 1
-            assert refused > 0
-            assert await running.ready()
-            hosts = {host for host, _ in running.agent._doors}
+        port, knocks = free_port(), 0
+
+        async def knock() -> None:
+            nonlocal knocks
+            while await turned_away(port):
+                knocks += 1
+
+        knocking = asyncio.create_task(knock())
+        async with agent_of(Place(), f"listen=localhost:{port}") as running:
+            await knocking
+            assert knocks > 0
+            await running.until(ready=True)
+            hosts = {host for host, _ in running.agent._doors[0][1]._servers}
             assert "127.0.0.1" in hosts
             for host in hosts:
                 assert not await turned_away(running.port, host=host)
@@ -98,6 +104,45 @@ def test_whoever_connects_while_an_agent_starts_is_refused_or_served(loop: NewLo
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main())
     assert errors == []
+
+
+@pytest.mark.promise("P12")
+async def test_who_connects_while_an_agent_starts_waits_and_is_answered_when_it_serves() -> None:
+    place, go_on = Place(), asyncio.Event()
+    store = place.store()
+    store.before["get"] = held(go_on)
+    async with agent_of(place, f"listen=127.0.0.1:{free_port()}", store=store) as running:
+        waiting = asyncio.create_task(turned_away(running.port))
+        assert not await running.ready()
+        assert not waiting.done()
+        go_on.set()
+        assert not await waiting
+
+
+@pytest.mark.promise("P17")
+async def test_nobody_waits_for_an_agent_for_longer_than_a_stall() -> None:
+    place, go_on = Place(), asyncio.Event()
+    store = place.store()
+    store.before["get"] = held(go_on)
+    at = f"listen=127.0.0.1:{free_port()}"
+    async with agent_of(place, at, "stall.ms=300", store=store) as running:
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await turned_away(running.port)
+        go_on.set()
+        await running.until(ready=True)
+        assert not await turned_away(running.port)
+
+
+@pytest.mark.promise("P16")
+async def test_who_waits_for_an_agent_whose_store_is_away_is_turned_away() -> None:
+    place = Place()
+    store = place.store()
+    store.down = True
+    async with agent_of(place, f"listen=127.0.0.1:{free_port()}", store=store) as running:
+        assert await turned_away(running.port)
+        store.down = False
+        await running.until(ready=True)
+        assert not await turned_away(running.port)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

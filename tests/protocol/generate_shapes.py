@@ -184,20 +184,26 @@ class _Struct:
             self.fields.setdefault(field.name, {})[version] = field
 
 
+class _Shape(NamedTuple):
+    lines: "list[_Line]"
+    message: str
+    """In which it was found first."""
+
+
 class _Line(NamedTuple):
     code: str
     """Name, type and default."""
     comment: str
 
 
-def shapes_of(rows: Iterable[apis.Api]) -> dict[str, list[_Line]]:
-    """Returns the lines of the shapes of `rows` by name. Raises NameTakenError."""
-    found: dict[str, list[_Line]] = {}
+def shapes_of(rows: Iterable[apis.Api]) -> dict[str, _Shape]:
+    """Returns the shapes of `rows` by name. Raises NameTakenError."""
+    found: dict[str, _Shape] = {}
     for api in rows:
         for kind in ("Request", "Response"):
             for name, lines in _message_shapes(api, kind):
-                taken = found.setdefault(name, lines)
-                if [line.code for line in taken] != [line.code for line in lines]:
+                taken = found.setdefault(name, _Shape(lines, api.name + kind))
+                if [line.code for line in taken.lines] != [line.code for line in lines]:
                     raise NameTakenError(
                         f"{name} of {api.name}{kind} has other fields than the {name} before it:"
                         " give one of them a name of its own in NAMES"
@@ -205,9 +211,9 @@ def shapes_of(rows: Iterable[apis.Api]) -> dict[str, list[_Line]]:
     return found
 
 
-def module(found: dict[str, list[_Line]], docstring: str) -> str:
+def module(found: dict[str, _Shape], docstring: str) -> str:
     """Returns the source of a module with these shapes."""
-    body = "".join(_class(name, lines) for name, lines in found.items())
+    body = "".join(_class(name, shape) for name, shape in found.items())
     buffer = ", Buffer" if "Buffer" in body else ""
     head = _HEAD.format(docstring=docstring, buffer=buffer)
     if "TopicId" not in body:
@@ -215,8 +221,11 @@ def module(found: dict[str, list[_Line]], docstring: str) -> str:
     return head + body
 
 
-def _class(name: str, lines: list[_Line]) -> str:
-    body = "".join(f"    {line.code}{line.comment}\n" for line in lines) or "    pass\n"
+def _class(name: str, shape: _Shape) -> str:
+    # Without a docstring `dataclass` makes one of the signature, which takes longer than all else.
+    said = "A message." if name == shape.message else f"In {shape.message}."
+    body = "".join(f"    {line.code}{line.comment}\n" for line in shape.lines)
+    body = f'    """{said}"""\n' + (f"\n{body}" if body else "")
     return f"\n\n@dataclass(slots=True, kw_only=True)\nclass {name}:\n{body}"
 
 

@@ -41,6 +41,9 @@ class _FakeSocket:
     def listen(self, _backlog: int) -> None:
         """Only `SimServer.start_serving` lets anybody in."""
 
+    def shutdown(self, _how: int) -> None:
+        """So nobody waits to be turned away."""
+
 
 class SimServer:
     """What `loop.create_server` returns: an address of its own, at which it may serve."""

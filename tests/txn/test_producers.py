@@ -4,7 +4,7 @@ They are in docs/design/kafka-semantics.md §4.
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.errors import ErrorCode
@@ -17,6 +17,7 @@ from txn.producers import (
     WindowView,
     advance,
     check_sequence,
+    continued,
     describe,
     fence,
     updated_ms,
@@ -213,3 +214,61 @@ def test_a_window_tells_of_its_newest_batch():
     window = appended((3, 0, 10), (3, 10, 5))
     assert describe(window) == WindowView(3, 14, 1001, 5001)
     assert updated_ms(window) == 5001
+
+
+COUNTS = st.sampled_from([1, 2, 20, 1 << 30, (1 << 30) - 1, LAST])
+"""Of records: few, and so many that sequences go once around within a window."""
+
+
+@given(
+    batches=st.lists(COUNTS, min_size=1, max_size=BATCHES_MAX + 2),
+    first_sequence=st.sampled_from([0, LAST - 40]),
+    fenced=st.booleans(),
+    batch=st.tuples(st.sampled_from([0, 1]), st.sampled_from([0, 1, -1]), COUNTS),
+)
+@example(batches=[1 << 30] * 2, first_sequence=0, fenced=False, batch=(0, 0, 1 << 30))
+def test_a_batch_that_plainly_goes_on_is_fresh_and_advances_the_window(
+    batches: list[int], first_sequence: int, *, fenced: bool, batch: tuple[int, int, int]
+) -> None:
+    window, sequence = None, first_sequence
+    for count in batches:
+        window = appended_to(window, 0, sequence, count)
+        sequence = (sequence + count) & LAST
+    assert window is not None
+    if fenced:
+        window = fence(window, epoch=0, updated_ms=7)
+    epoch, distance, records = batch
+    given_batch = {"epoch": epoch, "first_sequence": (sequence + distance) & LAST}
+    after = continued(
+        window, **given_batch, records=records, base_offset=9, timestamp_max=8, updated_ms=7
+    )
+    if after is None:
+        return
+    assert check_sequence(window, **given_batch, records=records) == Fresh()
+    assert after == appended_to(window, epoch, given_batch["first_sequence"], records)
+
+
+def appended_to(window: bytes | None, epoch: int, first_sequence: int, records: int) -> bytes:
+    return advance(
+        window,
+        epoch=epoch,
+        first_sequence=first_sequence,
+        records=records,
+        base_offset=9,
+        timestamp_max=8,
+        updated_ms=7,
+    )
+
+
+def test_the_next_batch_of_a_producer_plainly_goes_on() -> None:
+    window = appended((0, 0, 10), (0, 10, 10))
+    after = continued(
+        window,
+        epoch=0,
+        first_sequence=20,
+        records=5,
+        base_offset=200,
+        timestamp_max=1002,
+        updated_ms=5002,
+    )
+    assert after == appended((0, 0, 10), (0, 10, 10), (0, 20, 5))

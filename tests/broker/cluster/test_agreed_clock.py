@@ -139,8 +139,20 @@ async def test_what_others_left_behind_is_deleted_and_what_they_are_about_to_rea
     await store.put_new(PREFIX + "old", [b"\n"])
     await asyncio.sleep(LEFT_BEHIND_MS / 1000 + 1)
     await store.put_new(PREFIX + "new", [b"\n"])
-    await measuring(clocks, store).measure()
+    store_time = measuring(clocks, store)
+    await store_time.measure()
+    running = asyncio.ensure_future(store_time.run())
+    await asyncio.sleep(1)
+    running.cancel()
     assert [info.key for info in await store.list_after("", "")] == [PREFIX + "new"]
+
+
+async def test_a_start_waits_for_no_deletion() -> None:
+    clocks = Clocks()
+    store = FaultyStore(MemoryStore(clocks.store_ms))
+    store.before["delete"] = refused(AssertionError("somebody deletes"))
+    await measuring(clocks, store).measure()
+    assert len(await store.list_after(PREFIX, "")) == 1
 
 
 class Wild:

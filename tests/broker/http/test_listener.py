@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from broker.doors import Door
 from broker.http.admission import HostNames
 from broker.http.connections import HttpLimits
 from broker.http.listener import HttpListener
@@ -35,9 +36,13 @@ async def listening(limits: HttpLimits = LIMITS) -> AsyncIterator[int]:
     app.router.add_post("/", echo)
     app.router.add_get("/fail", fail)
     listener = HttpListener(app, names=HostNames([]), limits=limits)
+    door = Door(backlog=100, setting="http")
+    _, port = await door.bind("127.0.0.1", 0)
     try:
-        yield await listener.open("127.0.0.1", 0)
+        await door.open(await listener.start())
+        yield port
     finally:
+        door.close()
         await listener.aclose()
 
 

@@ -20,6 +20,7 @@ from coordinator.commands.entries import (
 )
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Sums
+from coordinator.tables.partitions import Partitions, Stamps
 from protocol.errors import ErrorCode
 from protocol.types import TopicId
 from storage.formats.spans import Item, Marker, ObjectId, Span
@@ -38,6 +39,36 @@ def test_a_replay_through_the_codec_ends_in_the_same_state(seed: int):
     for place, entry in story.log:
         machine.apply(place, decode_entry(encode_entry(entry)))
     assert differences(machine, story.machine) == []
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_short_way_of_a_span_ends_where_the_long_one_does(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents of two releases may differ in which they take."""
+    story = history(seed, steps=800, kinds=WITHOUT_JOBS)
+    short_ways, go_on = 0, Partitions._go_on
+
+    def counted(partitions: Partitions, span: ChunkSpan, stamps: Stamps) -> ItemResult | None:
+        nonlocal short_ways
+        result = go_on(partitions, span, stamps)
+        short_ways += result is not None
+        return result
+
+    def replayed() -> Machine:
+        machine = Machine()
+        for place, entry in story.log:
+            machine.apply(place, entry)
+        return machine
+
+    monkeypatch.setattr(Partitions, "_go_on", counted)
+    short = replayed()
+    assert short_ways > 0
+    monkeypatch.setattr(Partitions, "_go_on", lambda *_: None)
+    long = replayed()
+    assert short.digest() == long.digest()
+    assert differences(short, long) == []
 
 
 @pytest.mark.promise("P13")

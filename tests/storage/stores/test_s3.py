@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiobotocore.credentials import AioRefreshableCredentials
+from aiobotocore.session import AioSession
 
 from storage.stores import s3
 from storage.stores.object_store import (
@@ -236,6 +237,59 @@ async def test_page_without_objects_of_a_listing_that_goes_on_is_not_the_end() -
     assert len(requests) == 2
 
 
+async def test_folders_are_listed_page_by_page_after_a_key() -> None:
+    async with against(lambda _: listing(["f/b", "f/c"])) as (store, requests):
+        rows = await store.list_after("f/", "f/a")
+        assert [(row.key, row.length, row.modified_ms) for row in rows] == [
+            (key, 1, 1_795_255_200_000) for key in ("f/b", "f/c")
+        ]
+    (request,) = requests
+    assert "prefix=f%2F&" in request.path + "&"
+    assert "start-after=f%2Fa&" in request.path + "&"
+
+
+async def test_names_that_are_nobodys_of_ours_are_listed_with_the_others() -> None:
+    async with against(lambda _: listing(["f/a//b", "f/c"])) as (store, _):
+        assert [row.key for row in await store.list_after("f/", "")] == ["f/a//b", "f/c"]
+
+
+async def test_an_agent_that_has_its_keys_does_without_awss_tools_until_it_deletes() -> None:
+    def answer(request: Request) -> Answer:
+        if request.method == "POST":
+            return Answer(200, b"<DeleteResult></DeleteResult>")
+        if "list-type" in request.path:
+            return listing([])
+        ranged = (("content-range", "bytes 0-0/1"),)
+        return Answer(206, b"x", ranged) if "range" in request.headers else Answer(200, b"x")
+
+    async with against(answer) as (store, _):
+        for call in calls(store):
+            await call
+        assert store._aws is None
+        assert await store.delete(["a"]) == []
+        assert store._aws is not None
+
+
+@pytest.mark.parametrize(
+    ("environment", "region"),
+    [
+        ({}, "us-east-1"),
+        ({"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1"),
+        ({"AWS_PROFILE": "somebody"}, None),
+        ({"AWS_CONFIG_FILE": __file__}, None),
+    ],
+)
+def test_the_region_of_the_environment_is_known_where_no_file_says_it(
+    environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert s3._region_of_environment() == region
+
+
 async def test_what_is_not_permitted_is_refused_and_of_a_deletion_each_key_is() -> None:
     async with against(lambda _: error(403, "AccessDenied")) as (store, _):
         await each_raises(StoreRefusedError, "check the credentials", *calls(store))
@@ -294,7 +348,7 @@ async def test_credentials_that_expire_are_renewed_before_they_do(
     credentials = AioRefreshableCredentials.create_from_metadata(
         metadata=await renew(), refresh_using=renew, method="test"
     )
-    monkeypatch.setattr(s3.AioSession, "get_credentials", found)
+    monkeypatch.setattr(AioSession, "get_credentials", found)
 
     async with against(lambda _: Answer(200, b"x")) as (fixed, requests):
         # The fake server's store has keys of its own; this one finds them as AWS's tools do.
@@ -314,7 +368,7 @@ async def test_missing_credentials_are_refused_with_what_to_do(
     async def found(_: object) -> None:
         return None
 
-    monkeypatch.setattr(s3.AioSession, "get_credentials", found)
+    monkeypatch.setattr(AioSession, "get_credentials", found)
 
     async with against(lambda _: Answer()) as (fixed, requests):
         store = S3Store(S3Address("bucket", endpoint=fixed._address.endpoint))

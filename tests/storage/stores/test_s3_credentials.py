@@ -129,9 +129,8 @@ async def test_a_pods_identity_is_shown_anew_before_its_credentials_end(
     token = tmp_path / "token"
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::000000000000:role/frazil")
-    answer = Answer()
     async with found(
-        lambda request: assumed(request) if ROLE.encode() in request.body else answer
+        lambda request: assumed(request) if ROLE.encode() in request.body else LISTED
     ) as (store, requests, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
         for identity in ("morning", "evening"):

@@ -1,0 +1,177 @@
+"""An S3 bucket by AWS's own tools: credentials that are found, deletions, listings by the beginnings of names.
+
+aiobotocore takes 0.2 s of CPU to import and as much to make its client, so nobody imports this module
+before it is needed (`storage.stores.s3`), and what can be done in a thread is done there.
+
+What holds: errors leave as `AwsError`, which says what the answer was; the caller makes its own of it.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession, get_session
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from storage.stores.s3_credentials import FileCredentials, follow_files
+
+_ALWAYS_ASK: Final = datetime.fromtimestamp(0, UTC)
+"""An end that makes obstore ask for credentials with every request."""
+_MODELS: Final = ("service-2", "endpoint-rule-set-1")
+"""Descriptions of S3 that a client is made from: a megabyte of JSON."""
+
+
+class AwsError(Exception):
+    """A call failed. `status`: of the answer, 0 when there was none; `credentials`: whether there
+    were any."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, code: str = "", credentials: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.credentials = credentials
+
+
+class AwsSession:
+    """A session and its S3 client; `open` makes it."""
+
+    def __init__(self, session: AioSession, client: Any, resources: AsyncExitStack) -> None:
+        self._session = session
+        self._client = client
+        """It has no types."""
+        self._resources = resources
+        self.endpoint = str(client.meta.endpoint_url)
+        self.region = str(client.meta.region_name)
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        keys: tuple[str, str] | None,
+        region: str | None,
+        region_default: str,
+        endpoint: str | None,
+        ca_file: str | None,
+        path_style: bool,
+        seconds_max: tuple[float, float],
+        retries_max: int,
+    ) -> Self:
+        """`keys`: None has them found; `region_default`: when nobody says it; `seconds_max`: to
+        connect, and to wait for bytes.
+
+        Raises ValueError, with a sentence.
+        """
+        session = await asyncio.to_thread(_session)
+        if keys is not None:
+            session.set_credentials(*keys)
+        connect_s, read_s = seconds_max
+        config = AioConfig(
+            connect_timeout=connect_s,
+            read_timeout=read_s,
+            retries={"total_max_attempts": 1 + retries_max, "mode": "standard"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path" if path_style else "virtual"},
+        )
+        try:
+            if keys is None:
+                await follow_files(session)
+            async with AsyncExitStack() as stack:
+                client = await stack.enter_async_context(
+                    session.create_client(
+                        "s3",
+                        region_name=region
+                        or session.get_config_variable("region")
+                        or region_default,
+                        endpoint_url=endpoint,
+                        verify=ca_file,
+                        config=config,
+                    )
+                )
+                return cls(session, client, stack.pop_all())
+        except (BotoCoreError, OSError, ssl.SSLError) as error:
+            raise ValueError(str(error)) from error
+
+    async def credentials(self) -> dict[str, Any]:
+        """What obstore asks its credential provider for. Raises NoCredentialsError, whose name is
+        in the text of obstore's error then."""
+        credentials = await self._session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = await credentials.get_frozen_credentials()
+        # Only credentials that expire have it, and botocore tells nobody else.
+        expiry: datetime | None = getattr(credentials, "_expiry_time", None)
+        if isinstance(credentials, FileCredentials):
+            expiry = _ALWAYS_ASK
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            # obstore asks again 5 minutes before, and botocore renews 10 minutes before.
+            "expires_at": expiry and expiry.astimezone(UTC),
+        }
+
+    async def list(
+        self, bucket: str, prefix: str, start_after: str, objects_max: int
+    ) -> Sequence[dict[str, Any]]:
+        """A page of rows with Key, Size and LastModified; empty at the end. Raises AwsError."""
+        after = {"StartAfter": start_after} if start_after else {}
+        while True:
+            answer = await _answered(
+                self._client.list_objects_v2(
+                    Bucket=bucket, Prefix=prefix, MaxKeys=objects_max, **after
+                )
+            )
+            page: Sequence[dict[str, Any]] = answer.get("Contents", ())
+            if page or not answer.get("IsTruncated"):
+                return page
+            # A page may be empty although more follow; to the caller empty is the end.
+            after = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    async def delete(self, bucket: str, keys: Sequence[str]) -> Sequence[dict[str, Any]]:
+        """Of the keys that are still there a row with Key, Code and Message. Raises AwsError."""
+        names = [{"Key": key} for key in keys]
+        answer = await _answered(
+            self._client.delete_objects(Bucket=bucket, Delete={"Objects": names, "Quiet": True})
+        )
+        failures: Sequence[dict[str, Any]] = answer.get("Errors", ())
+        return failures
+
+    async def aclose(self) -> None:
+        await self._resources.aclose()
+
+
+def _session() -> AioSession:
+    """A session that has read what its client is made from."""
+    session = get_session()
+    loader = session.get_component("data_loader")
+    for model in _MODELS:
+        loader.load_service_model("s3", model)
+    return session
+
+
+async def _answered(call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """Await a call of aiobotocore. Raises AwsError."""
+    try:
+        return await call
+    except ClientError as error:
+        detail = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        raise AwsError(
+            str(detail.get("Message", "")), status=int(status), code=str(detail.get("Code", ""))
+        ) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise AwsError(str(error), credentials=False) from error
+    except (BotoCoreError, OSError, TimeoutError) as error:
+        raise AwsError(str(error)) from error
