@@ -22,7 +22,7 @@ from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.memory_bound import connection_bytes, machine_bytes, memory_bound
 from broker.composition import Parts, compose, load_layouts
-from broker.config.listeners import exposures
+from broker.config.listeners import exposures, with_node_counts
 from broker.config.settings import Settings, advertised, listeners_of, name_of
 from broker.edge.key_stores import TlsError
 from broker.edge.limits import limits_of, told_of_connections
@@ -429,7 +429,9 @@ class Agent:
             node_name=name_of(self._settings, listeners=listeners, host_name=self._host_name),
             node_id_wanted=self._settings.node_id,
             zone=self._settings.zone,
-            listeners=listeners,
+            listeners=with_node_counts(
+                listeners, self._settings.nodes_per_agent, self._settings.nodes_of_listeners
+            ),
             software_version=self._software_version,
         )
 
