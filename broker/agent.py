@@ -5,9 +5,10 @@
 
 What holds: an agent whose store or log is away waits, at start and later; it does not end. Kafka's
 clients wait behind its ports (`broker.doors`), each for no longer than a stall; after AJAR_S_MAX, or once
-store or log are known to be away, they are refused and look elsewhere. HTTP, and what it is made of, comes after Kafka's clients where they can be served
-at once, since an agent that was killed is waited for. An agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed (P13),
-when store or log are another cluster's, or the log is older than the store: always with a sentence.
+store or log are known to be away, they are refused and look elsewhere. HTTP, and what it is made of, comes
+after Kafka's clients where they can be served at once, since an agent that was killed is waited for. An
+agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed
+(P13), when store or log are another cluster's, or the log is older than the store: always with a sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
 simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).
@@ -25,6 +26,7 @@ from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import memory_bound
 from broker.composition import Parts, compose, load_layouts
+from broker.config.listeners import with_node_counts
 from broker.config.settings import Settings, advertised, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections
@@ -43,14 +45,7 @@ from broker.store.identity import ClusterMismatchError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
 from broker.store.truncation import TruncatedLogError
-from broker.upkeep import (
-    deleted_topics,
-    first_users,
-    offset_expiration,
-    quota_usage,
-    token_expiration,
-    transaction_expiration,
-)
+from broker.upkeep import first_users, upkeep_tasks
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
 from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
 from coordinator.replica import first_error
@@ -457,7 +452,9 @@ class Agent:
             node_name=name_of(self._settings, listeners=listeners, host_name=self._host_name),
             node_id_wanted=self._settings.node_id,
             zone=self._settings.zone,
-            listeners=listeners,
+            listeners=with_node_counts(
+                listeners, self._settings.nodes_per_agent, self._settings.nodes_of_listeners
+            ),
             software_version=self._software_version,
         )
 
@@ -487,15 +484,9 @@ class Agent:
         tasks.create_task(self._store.run(), name="store probe")
         tasks.create_task(shells.checkpoints.run(), name="checkpoints of the log")
         tasks.create_task(shells.node.producing.run(), name="produce deadlines")
-        tasks.create_task(deleted_topics.run(shells.log_client), name="purging")
         tasks.create_task(shells.node.groups.run(), name="groups")
-        tasks.create_task(offset_expiration.run(shells.node), name="expiry of offsets")
         tasks.create_task(shells.node.transactions.run(), name="transactions")
-        tasks.create_task(
-            transaction_expiration.run(shells.node), name="expiry of transactional ids"
-        )
-        tasks.create_task(token_expiration.run(shells.node), name="expiry of tokens")
-        tasks.create_task(quota_usage.run(shells.node), name="usage of quotas")
+        upkeep_tasks.start(shells.node, tasks)
         tasks.create_task(shells.jobs.run(), name="jobs")
         tasks.create_task(shells.node.decisions.key_sets.run(), name="keys of tokens")
         if shells.node.telemetry.forwarder is not None:

@@ -386,6 +386,7 @@ SHELLS = {
         "trial.certificate_files",
         "trial.secure_dev",
         "upkeep.quota_usage",
+        "upkeep.upkeep_tasks",
         "upkeep.token_expiration",
         "upkeep.transaction_expiration",
         "transactions.producer_ids",

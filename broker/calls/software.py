@@ -1,4 +1,5 @@
-"""What a client says it is made of (KIP-511): name and version of its library, as ApiVersions has them. Pure.
+"""What a client says it is made of (KIP-511): name and version of its library, as ApiVersions has them; and
+whether it was seen to produce. Pure.
 
 Left out: who it is (`broker.calls.requester`); nobody has a right by this.
 """
@@ -15,6 +16,8 @@ class Software(NamedTuple):
 
     name: str
     version: str
+    produces: bool = False
+    """A Produce request has come by the connection that this is kept for."""
 
 
 UNKNOWN: Final = Software("unknown", "unknown")
@@ -22,6 +25,6 @@ UNKNOWN: Final = Software("unknown", "unknown")
 
 
 @functools.lru_cache(maxsize=1024)
-def software_of(name: str, version: str) -> Software:
+def software_of(name: str, version: str, *, produces: bool = False) -> Software:
     """The same value for all clients alike, since each connection keeps one."""
-    return Software(name[:CHARACTERS_MAX], version[:CHARACTERS_MAX])
+    return Software(name[:CHARACTERS_MAX], version[:CHARACTERS_MAX], produces)

@@ -12,12 +12,16 @@ is sent on to. That is one of the replicas that Metadata shows to the same clien
 follow no other.
 
 Rendezvous: when an agent comes or goes, only the partitions that it gets or had move.
+
+Some clients are shown an agent as several nodes (`broker.cluster.nodes`); the choice among agents
+is the same for them.
 """
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from broker.cluster.nodes import node_counts, node_ids, node_of
 from coordinator.tables.incarnations import IncarnationRow
 from protocol.types import Incarnation, TopicId
 
@@ -49,13 +53,24 @@ class Agent(NamedTuple):
     rank: int
     host: str
     port: int
+    node_count: int = 1
+    """As how many nodes it is shown (`broker.cluster.nodes`)."""
 
 
 def agents_of(rows: Iterable[IncarnationRow], listener: str) -> tuple[Agent, ...]:
     """The live agents that have the listener, sorted by node id."""
+    rows = list(rows)
+    counts = node_counts(rows, listener)
     return tuple(
         sorted(
-            Agent(row.node_id, row.zone, row.rank, address.host, address.port)
+            Agent(
+                row.node_id,
+                row.zone,
+                row.rank,
+                address.host,
+                address.port,
+                counts[row.node_id],
+            )
             for row in rows
             for address in row.listeners
             if address.name == listener
@@ -71,11 +86,22 @@ class Placement:
         by_zone: dict[str, dict[int, int]] = {}
         for agent in sorted(self.agents, key=lambda agent: (agent.zone, agent.rank)):
             by_zone.setdefault(agent.zone, {}).setdefault(agent.rank, agent.node_id)
+        self._node_counts = {agent.node_id: agent.node_count for agent in self.agents}
         self._zones = by_zone
         """Zone to rank to node id, both in order."""
         self.kept: dict[tuple[object, ...], bytes] = {}
         """What was encoded from it (`broker.cluster.topic_bytes`); lives as long as it does."""
         self.kept_bytes = 0
+
+    def nodes(self, *, spread: bool) -> list[Agent]:
+        """What is shown as brokers: agents, or each node of them."""
+        if not spread:
+            return list(self.agents)
+        return [
+            agent._replace(node_id=node_id)
+            for agent in self.agents
+            for node_id in node_ids(agent.node_id, agent.node_count)
+        ]
 
     @property
     def replica_count(self) -> int:
@@ -87,11 +113,12 @@ class Placement:
         return zone != "" and zone in self._zones
 
     def replicas(
-        self, topic_id: TopicId, partitions: Sequence[int], *, zone: str
+        self, topic_id: TopicId, partitions: Sequence[int], *, zone: str, spread: bool = False
     ) -> list[tuple[int, ...]]:
         """Node ids for each partition, the leader first. Empty tuples when there is no agent.
 
-        A zone without agents counts as unknown: then partitions spread over all zones.
+        A zone without agents counts as unknown: then partitions spread over all zones. `spread`:
+        over the nodes of their agents, too.
         """
         base = int.from_bytes(blake2b(topic_id, digest_size=8).digest())
         zones = list(self._zones)
@@ -100,7 +127,10 @@ class Placement:
         for partition in partitions:
             seed = _mixed(base + partition)
             first = start if start is not None or not zones else seed % len(zones)
-            chosen.append(self._of_partition(seed, zones, first or 0))
+            shown = self._of_partition(seed, zones, first or 0)
+            if spread:
+                shown = self._spread(shown, topic_id, partition)
+            chosen.append(shown)
         return chosen
 
     def nearest(self, topic_id: TopicId, partition: int, *, rack: str, zone: str) -> int | None:
@@ -113,6 +143,12 @@ class Placement:
         there = self._zones[rack].values()
         (shown,) = self.replicas(topic_id, (partition,), zone=zone)
         return next((node_id for node_id in shown if node_id in there), None)
+
+    def _spread(
+        self, agent_ids: tuple[int, ...], topic_id: TopicId, partition: int
+    ) -> tuple[int, ...]:
+        counts = self._node_counts
+        return tuple([node_of(each, counts[each], topic_id, partition) for each in agent_ids])
 
     def _of_partition(self, seed: int, zones: list[str], first: int) -> tuple[int, ...]:
         best: dict[tuple[int, ...], int] = {}

@@ -9,6 +9,7 @@ result against the codec for every version.
 
 import functools
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Final
 
 from broker.cluster.placement import Placement
@@ -37,7 +38,7 @@ _SLICE: Final = 250
 
 
 def topic_shape(
-    topic: Topic, *, placement: Placement, zone: str, operations: int
+    topic: Topic, *, placement: Placement, zone: str, operations: int, spread: bool = False
 ) -> Generator[None, None, MetadataResponseTopic]:
     """A topic with the agents that the clients of a zone are told to use, made with pauses."""
     count = topic.partition_count
@@ -46,7 +47,7 @@ def topic_shape(
         if first:
             yield
         indexes = range(first, min(first + _SLICE, count))
-        chosen = placement.replicas(topic.topic_id, indexes, zone=zone)
+        chosen = placement.replicas(topic.topic_id, indexes, zone=zone, spread=spread)
         for index, nodes in zip(indexes, chosen, strict=True):
             replicas = list(nodes)
             partitions.append(
@@ -75,10 +76,11 @@ def encode_metadata(
     placement: Placement,
     zone: str,
     operations: int | Callable[[str], int],
+    spread: bool = False,
 ) -> Generator[None, None, list[Buffer]]:
     """The body of a Metadata response: `head`, whose topics are empty, with what was found.
 
-    `operations`: authorized ones, of every topic or by its name.
+    `operations`: authorized ones, of every topic or by its name. `spread`: over the nodes of agents.
 
     Made with pauses: many topics, and those of many partitions, take a while.
     """
@@ -87,16 +89,19 @@ def encode_metadata(
     flexible = apis.is_flexible(apis.METADATA, version)
     topics_at = len(empty) - _BEHIND_TOPICS[version] - len(array_count(0, flexible=flexible))
     zone = zone if placement.has_zone(zone) else ""
+    shape = partial(topic_shape, placement=placement, zone=zone, spread=spread)
     parts = [empty[:topics_at], array_count(len(found), flexible=flexible)]
     for number, topic in enumerate(found, start=1):
         if number % _SLICE == 0:
             yield
         if isinstance(topic, Topic):
             bits = operations if isinstance(operations, int) else operations(topic.name)
-            key = (version, zone, bits, topic.topic_id, topic.partition_count)
+            key = (version, zone, spread, bits, topic.topic_id, topic.partition_count)
             encoded = placement.kept.get(key)
             if encoded is None:
-                encoded = yield from _make_topic(version, topic, placement, zone, bits)
+                made = yield from shape(topic, operations=bits)
+                encoded = yield from _encode_topic(version, made)
+                _keep(placement, (*key[:-1], len(made.partitions)), encoded)
             parts.append(encoded)
         else:
             parts.append((yield from _encode_topic(version, topic)))
@@ -104,21 +109,15 @@ def encode_metadata(
     return [b"".join(parts)]
 
 
-def _make_topic(
-    version: int, topic: Topic, placement: Placement, zone: str, operations: int
-) -> Generator[None, None, bytes]:
-    """The topic as an element of the array of topics; kept from now on."""
-    shape = yield from topic_shape(topic, placement=placement, zone=zone, operations=operations)
-    encoded = yield from _encode_topic(version, shape)
+def _keep(placement: Placement, key: tuple[object, ...], encoded: bytes) -> None:
+    """A topic as an element of the array of topics; kept from now on."""
     kept = placement.kept
-    key = (version, zone, operations, topic.topic_id, len(shape.partitions))
     if key not in kept:  # Somebody else may have made it during a pause.
         placement.kept_bytes += len(encoded)
         if placement.kept_bytes > KEPT_BYTES_MAX:
             kept.clear()
             placement.kept_bytes = len(encoded)
         kept[key] = encoded
-    return encoded
 
 
 def _encode_topic(version: int, topic: MetadataResponseTopic) -> Generator[None, None, bytes]:

@@ -5,6 +5,8 @@ taken to the letter, also below `listener.name.<name>.` and `listener.name.<name
 narrower name wins. Frazil's own `listen` and `advertise` mean PLAINTEXT, and do not go together with
 Kafka's.
 
+Frazil's own `frazil.nodes.per.agent` may be of one listener, too: `broker.cluster.nodes` says what it is for.
+
 Left out: reading certificates (`broker.edge.tls`), and what the settings of a SASL mechanism mean.
 """
 
@@ -14,9 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from broker.config import values
 from broker.config.addresses import NamedAddress, is_loopback
 from broker.config.config_row import ConfigRow, Kind, Stance, value_of
 from broker.config.listener_table import LISTENER_TABLE, MECHANISM_PREFIXES
+from broker.config.sources import Given
+from coordinator.commands.entries import LISTENERS_MAX, Listener
 
 LISTENERS_DEFAULT: Final = "PLAINTEXT://:9092"
 MECHANISM_DEFAULT: Final = "GSSAPI"
@@ -24,7 +29,14 @@ MECHANISM_DEFAULT: Final = "GSSAPI"
 HTTP_LISTENERS: Final = {"http": "http", "registry": "schema.registry.listeners"}
 """The HTTP listeners by the names below which Kafka's settings of TLS and of users are theirs, and
 the setting that opens each."""
+NODES_SETTING: Final = "frazil.nodes.per.agent"
+NODES_DEFAULT: Final = "8"
+NODES_MAX: Final = 64
+"""Each is a connection and a thread of a client; and ids have room for no more than 2000."""
+NODE_COUNT_SEPARATOR: Final = "/"
+"""Between a listener and the count that is told of it; not in any name."""
 _PREFIX: Final = "listener.name."
+_NODES: Final = re.compile(rf"listener\.name\.(?P<name>.+)\.{re.escape(NODES_SETTING)}")
 _ENDPOINT: Final = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})"
 )
@@ -248,6 +260,53 @@ def row_of_listener(name: str, table: Mapping[str, ConfigRow]) -> ConfigRow | No
             return ConfigRow(name, row.kind, None, stance=Stance.NOT_YET, reason=reason)
     reason = "it is no setting of a listener"
     return ConfigRow(name, Kind.STRING, None, stance=Stance.NOTHING, reason=reason)
+
+
+def node_count(text: str) -> int:
+    """As how many nodes an agent is shown. Raises ValueError with the end of a sentence."""
+    return values.whole_number(text, minimum=1, maximum=NODES_MAX)
+
+
+def take_node_counts(given: dict[str, Given], mistakes: list[str]) -> dict[str, int]:
+    """Those of single listeners, by the name of the listener; they are in `given` no more."""
+    found = {}
+    for name, item in list(given.items()):
+        match = _NODES.fullmatch(name)
+        if match is None:
+            continue
+        del given[name]
+        try:
+            found[match["name"].upper()] = node_count(item.text)
+        except ValueError as error:
+            mistakes.append(f"{name} (from {item.origin}): {error}")
+    return found
+
+
+def nobodys_node_counts(counts: Mapping[str, int], names: Sequence[str]) -> list[str]:
+    """A mistake for each count of a listener that there is not."""
+    return [
+        f"{_PREFIX}{name.lower()}.{NODES_SETTING}: no listener is called {name};"
+        f" there is {', '.join(names)}"
+        for name in counts
+        if names and name not in names
+    ]
+
+
+def with_node_counts(
+    listeners: Sequence[Listener], everywhere: int, single: Mapping[str, int]
+) -> tuple[Listener, ...]:
+    """The addresses of an agent, and after them how many nodes are shown at each: "PLAINTEXT/8".
+
+    `everywhere`: how many, but for those that are named in `single`.
+    An agent of very many listeners tells none: an Open has no room for more than LISTENERS_MAX rows.
+    """
+    told = [
+        Listener(f"{name}{NODE_COUNT_SEPARATOR}{single.get(name, everywhere)}", host, port)
+        for name, host, port in listeners
+    ]
+    if len(listeners) + len(told) > LISTENERS_MAX:
+        return tuple(listeners)
+    return (*listeners, *told)
 
 
 class _OfListener:

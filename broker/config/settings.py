@@ -173,6 +173,7 @@ USERS = ValueType("name:password", http_values.users)
 FIRST_USERS = ValueType("users", first_users)
 TOKEN = ValueType("16 to 1024 visible ASCII characters", http_values.token)
 TOKEN_FILES = ValueType("name:file", http_values.token_files)
+NODE_COUNT = ValueType("number", listeners.node_count)
 PRINCIPALS = ValueType("principals", values.principals)
 
 
@@ -229,6 +230,10 @@ class Settings:
     workers_port_step: int = _setting("workers.port.step", "100", _number(1, 10_000),
         "Of several workers the first is told to clients with the port of a listener and this (9192),"
         " the second with twice this (9292), …: there each is reached alone, at the port itself any.")
+    nodes_per_agent: int = _setting(listeners.NODES_SETTING, listeners.NODES_DEFAULT, NODE_COUNT,
+        "As how many brokers producers of librdkafka are shown this agent. They have one partition in"
+        " a request, and five requests open per broker: a connection to each lets more of many"
+        " partitions be under way. Below `listener.name.<name>.` it is of one listener.")
     zone: str = _setting("zone", "", OPTIONAL_NAME,
         "Availability zone of this agent. Consumers whose client.rack it is are sent here by"
         " Fetch (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata.")
@@ -347,6 +352,8 @@ class Settings:
         " `kafka-storage.sh format --add-scram` has them.", secret=True)
     # fmt: on
     kafka: KafkaSettings
+    nodes_of_listeners: Mapping[str, int] = field(default_factory=dict)
+    """`nodes_per_agent` of single listeners, by name."""
 
     def http_addresses(self, name: str) -> tuple[Address, ...]:
         """Where the HTTP listener "http" or "registry" is; () when it is off."""
@@ -415,10 +422,11 @@ def load(
     given |= sources.of_environ(environ)
     given |= sources.of_flags(flags, mistakes)
     ours, kafkas = _sort_out(given, mistakes)
+    nodes = listeners.take_node_counts(kafkas, mistakes)
     parsed = kafka_settings.parse({name: item.text for name, item in kafkas.items()})
     mistakes += parsed.mistakes
     warnings += parsed.warnings
-    parsed_ours: dict[str, Any] = {}
+    parsed_ours: dict[str, Any] = {"nodes_of_listeners": nodes}
     for name, row in TABLE.items():
         item = ours.get(row.name, Given(row.default, sources.DEFAULT))
         try:
@@ -429,6 +437,8 @@ def load(
             mistakes.append(f"{row.name} (from {item.origin}): {shown}")
     own = [name for name in ("listen", "advertise") if sources.is_given(ours.get(name))]
     warnings += _take_listeners(parsed_ours, parsed.settings, own, mistakes)
+    names = [address.name for address in parsed_ours.get("listen", ())]
+    mistakes += listeners.nobodys_node_counts(nodes, names)
     mistakes += _http_mistakes(parsed_ours, parsed.settings.given)
     mistakes += _contradictions(parsed_ours)
     if mistakes:

@@ -34,7 +34,7 @@ from broker.handler_support import (
     require_configs,
     shut_out_older,
 )
-from broker.handlers.describe_configs import ResourceType, is_node_id, of_permitted
+from broker.handlers.describe_configs import ResourceType, agent_name, is_node_id, of_permitted
 from broker.node import Node
 from coordinator.commands.codec import encoded_size
 from coordinator.commands.config_commands import CONFIG_LEVEL, ChangeConfigs, ConfigKind
@@ -212,7 +212,9 @@ def _alter_loggers(node: Node, item: Alteration, *, validate_only: bool) -> None
     if operations is None:
         reason = f"Unknown resource type {item.resource_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    _refuse_other(node, item.resource_name, "node id. Expected {}, but received {}")
+    _refuse_other(
+        node, agent_name(node, item.resource_name), "node id. Expected {}, but received {}"
+    )
     logger_levels.validate(operations)
     if not validate_only:
         logger_levels.apply(operations)
@@ -245,6 +247,7 @@ def _command(node: Node, item: Alteration) -> _Command:
             command = SetGroupConfigs(name, changes)
         case ResourceType.BROKER:
             refuse_beside_older(node, CONFIG_LEVEL)
+            name = agent_name(node, name)
             rules = _rules_of_agent(node, name)
             before = machine.dynamic_configs.of(ConfigKind.BROKER, name)
             changes = changes_of(before, rules=rules)

@@ -16,6 +16,7 @@ from broker import guards
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
+from broker.cluster.nodes import is_live
 from broker.handler_support import (
     NO_REPLICAS,
     UNKNOWN_BROKER,
@@ -118,7 +119,7 @@ def _check_assignments(
     """One for each new partition, of live agents, each once, and equally many."""
     incarnations = node.log_client.machine.incarnations
     replicas = [each.broker_ids for each in assignments]
-    unknown = [each for some in replicas for each in some if not incarnations.by_node_id(each)]
+    unknown = [each for some in replicas for each in some if not is_live(each, incarnations)]
     if len(assignments) != added:
         reason = (
             f"Attempted to add {added} additional partition(s), but only {len(assignments)}"

@@ -21,6 +21,7 @@ from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, wait_for_changes
+from broker.cluster.nodes import is_live
 from broker.config import topic_configs
 from broker.handler_support import (
     UNKNOWN_BROKER,
@@ -210,7 +211,7 @@ def _check_brokers(node: Node, wanted: list[_TopicCreation]) -> None:
     incarnations = node.log_client.machine.incarnations
     for item in wanted:
         for assignment in item.topic.assignments:
-            unknown = [each for each in assignment.broker_ids if not incarnations.by_node_id(each)]
+            unknown = [each for each in assignment.broker_ids if not is_live(each, incarnations)]
             if unknown and item.refused is None:
                 reason = UNKNOWN_BROKER.format(unknown[0])
                 item.refused = KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

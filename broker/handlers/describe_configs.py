@@ -17,6 +17,7 @@ from typing import Any, Final
 from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.cluster.nodes import agent_id_of
 from broker.config.client_metrics_configs import describe_subscription
 from broker.config.entries import ConfigEntry, Source, describe_all_brokers, describe_broker
 from broker.config.group_configs import describe_group
@@ -190,7 +191,9 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
             if name == "":
                 dynamic = node.log_client.machine.dynamic_configs
                 return describe_all_brokers(dynamic.of(ConfigKind.BROKER, ""))
-            _refuse_other(node, name, "expected {} or empty string, but received {}")
+            _refuse_other(
+                node, agent_name(node, name), "expected {} or empty string, but received {}"
+            )
             return describe_broker(node.kafka)
         case ResourceType.GROUP:
             if name == "":
@@ -200,7 +203,7 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> list[ConfigEntry]
         case ResourceType.BROKER_LOGGER:
             if name == "":
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-            _refuse_other(node, name, "expected {} but received {}")
+            _refuse_other(node, agent_name(node, name), "expected {} but received {}")
             return [_of_logger(*item) for item in logger_levels.levels().items()]
         case ResourceType.CLIENT_METRICS:
             if name == "":
@@ -221,6 +224,13 @@ def _refuse_other(node: Node, name: str, sentence: str) -> None:
     if name != own:
         reason = f"Unexpected broker id, {sentence.format(own, name)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def agent_name(node: Node, name: str) -> str:
+    """The agent's resource, for that of any node as which it is shown; else `name` itself."""
+    if not is_node_id(name) or str(int(name)) != name:
+        return name
+    return str(agent_id_of(int(name), node.log_client.machine.incarnations))
 
 
 def is_node_id(name: str) -> bool:

@@ -1,7 +1,8 @@
 """Metadata, v0-13: agents, topics, and which agent to use for each partition.
 
 KIP-516 (topic ids, v10+), KIP-430 (operations, v8+), KIP-1102 (v13). All live agents with the
-client's listener are named; the leader is advice (`broker.cluster.placement`), its epoch constant. A name
+client's listener are named, to some clients as several nodes (`broker.cluster.nodes`); the leader is
+advice (`broker.cluster.placement`), its epoch constant. A name
 or id that is not found is looked for again behind a barrier (P8); so is the list of all topics,
 if a barrier can be had. Auto-creation proposes the topic and answers with it, not with an error:
 one round trip less than Kafka takes.
@@ -21,6 +22,7 @@ from broker.api import Api, Cold, Encoded, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import forget, outcome_of, wait_for
 from broker.calls.slices import Turns
+from broker.cluster.nodes import is_led_to_nodes, is_shown_nodes
 from broker.cluster.placement import Placement, zone_of_client
 from broker.cluster.topic_bytes import encode_metadata
 from broker.handler_support import (
@@ -71,12 +73,13 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
             node, call, turns, await _once(turns, asked), create=request.allow_auto_topic_creation
         )
     placement = node.placement(call.connection.listener)
+    software = call.connection.software
     head = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=agent.node_id, host=agent.host, port=agent.port, rack=agent.zone or None
             )
-            for agent in placement.agents
+            for agent in placement.nodes(spread=is_shown_nodes(software))
         ],
         cluster_id=node.settings.cluster_id,
         controller_id=controller_id(node, placement),
@@ -98,6 +101,7 @@ async def handle(node: Node, call: Call, request: MetadataRequest) -> Encoded:
         placement=placement,
         zone=zone_of_client(call.client_id),
         operations=operations,
+        spread=is_led_to_nodes(software, may_create=request.allow_auto_topic_creation),
     )
     return Encoded(await turns.run(parts))
 

@@ -21,6 +21,7 @@ from typing import Final
 from broker import guards
 from broker.api import Api, Hot, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.calls.software import software_of
 from broker.node import Node
 from broker.produce.commit_queue import WITHOUT_LOG_START, Ticket
 from broker.produce.produce_path import NO_SESSION
@@ -62,6 +63,10 @@ WRITE_TOPIC: Final = Right(
 def start(node: Node, call: Call) -> None:
     """Take a request; its answer comes by callback. Raises ProtocolError when malformed."""
     request = _Request(node, call, parse_request(call.version, call.body))
+    connection = call.connection
+    if not connection.software.produces:
+        name, version, _ = connection.software
+        connection.software = software_of(name, version, produces=True)
     if call.usage is not None:
         call.throttle_ms = call.usage.producing(call.frame_bytes)
     producing = node.producing

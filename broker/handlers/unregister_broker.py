@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.api import Api, Cold, Operation, Resource, Right
 from broker.calls.call import Call
+from broker.cluster.nodes import agent_id_of
 from broker.node import Node
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -25,7 +26,7 @@ async def handle(
     await node.log_client.barrier()
     incarnations = node.log_client.machine.incarnations
     wanted = request.broker_id
-    if incarnations.by_node_id(wanted) is not None:
+    if incarnations.by_node_id(agent_id_of(wanted, incarnations)) is not None:
         reason = f"Broker {wanted} is live. Stop it: it is forgotten when it has left."
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
     if not incarnations.knows_node_id(wanted):

@@ -380,9 +380,12 @@ async def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:
             await Agent(settings_of(flag), parts).run()
 
 
-async def test_the_open_entry_names_the_port_that_was_bound() -> None:
+async def test_the_open_entry_names_the_port_that_was_bound_and_as_how_many_nodes_it_is_shown() -> (
+    None
+):
     place = Place()
     async with serving(place) as running:
         opened = commands_of(place)[0]
         assert isinstance(opened, Open)
-        assert opened.listeners == (("PLAINTEXT", "127.0.0.1", running.port),)
+        assert opened.listeners[0] == ("PLAINTEXT", "127.0.0.1", running.port)
+        assert opened.listeners[1] == ("PLAINTEXT/8", "127.0.0.1", running.port)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from broker.cluster.nodes import STRIDE
 from broker.config.kafka_settings import TABLE
 from broker.config.kafka_table import DYNAMIC, FIXED
 from tests.clients.kafka_tools import CLIENT_METRICS, CONFIGS, KafkaTools
@@ -38,8 +39,13 @@ Both = Callable[..., str]
 
 
 def node_of(bootstrap: str) -> str:
-    (node,) = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).brokers
-    return str(node)
+    (node,) = agents_of(AdminClient({"bootstrap.servers": bootstrap}))
+    return node
+
+
+def agents_of(admin: AdminClient) -> list[str]:
+    """The ids of agents, without those of their nodes (`broker.cluster.nodes`)."""
+    return [str(each) for each in sorted(admin.list_topics(timeout=30).brokers) if each < STRIDE]
 
 
 def _told(
@@ -253,7 +259,7 @@ def set_of(kind: ResourceType, name: str, **configs: str | None) -> ConfigResour
 
 def test_librdkafka_sets_and_describes_each_agent_of_three(three_agents: FrazilCluster) -> None:
     admin = AdminClient({"bootstrap.servers": three_agents.bootstrap})
-    nodes = sorted(map(str, admin.list_topics(timeout=30).brokers))
+    nodes = agents_of(admin)
     assert len(nodes) == 3
     wanted = [set_of(ResourceType.BROKER, nodes[1], max_connections="4321")]
     for future in admin.incremental_alter_configs(wanted).values():

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from broker.composition import Parts, compose
 from broker.config import settings as config
+from broker.config.listeners import with_node_counts
 from broker.edge.server import KafkaServer
 from broker.edge.tls_listener import TlsListener
 from broker.groups.group.live import GroupFactory
@@ -67,10 +68,11 @@ class Agent:
         self.name = name
         self.log = FaultyLog(MemoryLog(world.cluster))
         rng = random.Random(name)
-        listeners = (
+        addresses = (
             Listener("PLAINTEXT", name, 9092),
             Listener("OUTSIDE", f"{name}.example", 19092),
         )
+        listeners = with_node_counts(addresses, told.nodes_per_agent, {})
         self.node = compose(
             told,
             Parts(

@@ -291,7 +291,7 @@ def outcome_of(body: bytes) -> tuple[int, Position, Outcome]:
 
 _NOT_TOLD: Final = frozenset(
     {"listen", "advertise", "http", "log_url", "log_user", "log_password", "log_ca", "log_cert"}
-    | {"log_key", "log_password_file"}
+    | {"log_key", "log_password_file", "nodes_per_agent", "nodes_of_listeners"}
 )
 """A worker listens nowhere, and has the log from its agent."""
 _OF_LISTENERS: Final = ("http", "registry_", "first_users")
