@@ -265,7 +265,7 @@ def _context(ca: Path | None, own: Path | None) -> "ssl.SSLContext | None":
 def place_of(options: argparse.Namespace) -> "AgentPlace":
     """Where the agent is, with its token from a file or the environment. Raises FailedError."""
     from broker.cli.admin_client import AgentPlace
-    from broker.config.http_values import tokens_in
+    from broker.config.value_types import tokens_in
 
     said = os.environ.get("FRAZIL_HTTP_TOKEN", "")
     file = options.token_file or os.environ.get("FRAZIL_HTTP_TOKEN_FILE")

@@ -9,17 +9,47 @@ by `broker.config.kafka_settings`.
 Left out: reading files and the environment (the command line does), and opening anything.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from broker.config import http_values, kafka_settings, listeners, sources, values
+from broker.config import kafka_settings, listeners, sources, values
 from broker.config.addresses import WILDCARD_HOSTS, Address, NamedAddress
-from broker.config.first_users import FirstUser, first_users
+from broker.config.first_users import FirstUser
 from broker.config.kafka_settings import KafkaSettings
 from broker.config.listeners import HttpListenerSettings, ListenerSettings
 from broker.config.sources import Given
+from broker.config.value_types import (
+    ADDRESS_OR_OFF,
+    ADDRESSES,
+    BOOLEAN,
+    BOOLEAN_OR_AUTO,
+    FILE,
+    FIRST_USERS,
+    HOST_NAMES,
+    HTTP_ENDPOINT,
+    HTTP_HEADERS,
+    HTTP_LISTENERS,
+    HTTP_URL,
+    LISTENERS,
+    NAME,
+    NODE_COUNT,
+    OPTIONAL_NAME,
+    PRINCIPALS,
+    TEXT,
+    TOKEN,
+    TOKEN_FILES,
+    USERS,
+    WORKERS,
+    ValueType,
+    byte_count,
+    milliseconds,
+    number,
+    number_or_auto,
+    one_of,
+    tokens_in,
+    url,
+)
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
@@ -42,15 +72,6 @@ class SettingsError(Exception):
         self.mistakes = tuple(mistakes)
 
 
-class ValueType(NamedTuple, Generic[T]):
-    """What a setting may be."""
-
-    kind: str
-    """For the reference."""
-    parse: Callable[[str], T]
-    """Raises ValueError with the end of a sentence."""
-
-
 class Setting(NamedTuple):
     """One row."""
 
@@ -67,114 +88,6 @@ def _setting(
     """A field of `Settings`."""
     row = Setting(name, default, value_type, doc, secret)
     return field(default=value_type.parse(default), repr=not secret, metadata={"row": row})
-
-
-def _optional(text: str) -> str | None:
-    return text.strip() or None
-
-
-def _one_of(*words: str) -> ValueType[str]:
-    def parse(text: str) -> str:
-        if text.strip().lower() not in words:
-            raise ValueError(f'"{text}" is none of {", ".join(words)}')
-        return text.strip().lower()
-
-    return ValueType(" / ".join(words), parse)
-
-
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", text.strip()):
-        raise ValueError(f'"{text}" is not a name: 1 to 100 of the characters a-z A-Z 0-9 . _ -')
-    return text.strip()
-
-
-def _optional_name(text: str) -> str:
-    return _name(text) if text.strip() else ""
-
-
-def _bounded(kind: str, read: Callable[[str], int], minimum: int, maximum: int) -> ValueType[int]:
-    return ValueType(kind, lambda text: values.within(read(text), minimum=minimum, maximum=maximum))
-
-
-def _number(minimum: int, maximum: int) -> ValueType[int]:
-    return _bounded("number", values.whole_number, minimum, maximum)
-
-
-def _number_or_auto(minimum: int, maximum: int) -> ValueType[int | None]:
-    number = _number(minimum, maximum)
-
-    def parse(text: str) -> int | None:
-        return None if text.strip().lower() in ("", "auto") else number.parse(text)
-
-    return ValueType("number or auto", parse)
-
-
-def _bytes(minimum: int, maximum: int) -> ValueType[int]:
-    return _bounded("bytes", values.byte_count, minimum, maximum)
-
-
-def _ms(minimum: int, maximum: int) -> ValueType[int]:
-    return _bounded("ms", values.milliseconds, minimum, maximum)
-
-
-def _optional_boolean(text: str) -> bool | None:
-    return None if text.strip().lower() in ("", "auto") else values.boolean(text)
-
-
-def _workers(text: str) -> int | None:
-    return (
-        None if text.strip().lower() == "auto" else values.whole_number(text, minimum=1, maximum=64)
-    )
-
-
-def _url(*schemes: str) -> ValueType[str]:
-    def parse(text: str) -> str:
-        scheme, colon, _ = text.strip().partition("://")
-        if text.strip() and (not colon or scheme not in schemes):
-            examples = ", ".join(f"{scheme}://…" for scheme in schemes)
-            raise ValueError(f'"{text}" is not one of {examples}')
-        return text.strip()
-
-    return ValueType("URL", parse)
-
-
-def _http_url(text: str) -> str | None:
-    if text.strip() and not re.fullmatch(r"https?://[^\s/]+/?", text.strip()):
-        raise ValueError(f'"{text}" is not an address like http://host:9000')
-    return text.strip() or None
-
-
-def _listeners(text: str) -> tuple[NamedAddress, ...]:
-    addresses = http_values.addresses(text)
-    if not addresses:
-        raise ValueError("is empty (example: 0.0.0.0:9092)")
-    for address in addresses:
-        if address.port is None:
-            raise ValueError(f'"{address.host}" has no port (example: 0.0.0.0:9092)')
-    return addresses
-
-
-TEXT = ValueType("text", _optional)
-FILE = ValueType("file", _optional)
-NAME = ValueType("name", _name)
-OPTIONAL_NAME = ValueType("name", _optional_name)
-BOOLEAN = ValueType("true or false", values.boolean)
-BOOLEAN_OR_AUTO = ValueType("true, false or auto", _optional_boolean)
-WORKERS = ValueType("number or `auto`", _workers)
-HTTP_URL = ValueType("URL", _http_url)
-ADDRESSES = ValueType("addresses", http_values.addresses)
-LISTENERS = ValueType("addresses", _listeners)
-ADDRESS_OR_OFF = ValueType("address or `off`", http_values.http_address)
-HTTP_LISTENERS = ValueType("addresses", http_values.http_listeners)
-HTTP_ENDPOINT = ValueType("URL", http_values.http_endpoint)
-HTTP_HEADERS = ValueType("name=value", http_values.http_headers)
-HOST_NAMES = ValueType("names", http_values.host_names)
-USERS = ValueType("name:password", http_values.users)
-FIRST_USERS = ValueType("users", first_users)
-TOKEN = ValueType("16 to 1024 visible ASCII characters", http_values.token)
-TOKEN_FILES = ValueType("name:file", http_values.token_files)
-NODE_COUNT = ValueType("number", listeners.node_count)
-PRINCIPALS = ValueType("principals", values.principals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,11 +127,11 @@ class Settings:
         "Names by which HTTP clients may call this agent (Host), besides addresses, localhost, names"
         " without a dot, Kubernetes' names (`….svc`) and those of its listeners: of an ingress, for"
         " example. `*.name` is all below a name, `*` any, which lets web pages in.")
-    http_connections_max: int = _setting("http.connections.max", "500", _number(1, 100_000),
+    http_connections_max: int = _setting("http.connections.max", "500", number(1, 100_000),
         "Of each HTTP listener; at most a sixteenth of the descriptors that the process may have.")
     cluster_id: str = _setting("cluster.id", "frazil", NAME,
         "Name of the cluster; store and log are marked with it, and refused when it differs.")
-    node_id: int = _setting("node.id", "-1", _number(-1, (1 << 31) - 1),
+    node_id: int = _setting("node.id", "-1", number(-1, (1 << 31) - 1),
         "This agent's id in Kafka's protocol. -1: the one its name had, else a free one.")
     node_name: str = _setting("node.name", "", OPTIONAL_NAME,
         "This agent's name, kept over restarts: a new agent of a name replaces the old one."
@@ -227,7 +140,7 @@ class Settings:
     workers: int | None = _setting("workers", "1", WORKERS,
         "Processes of `frazil serve`, each of them an agent; auto: one a core. cache.bytes,"
         " produce.buffer.bytes and telemetry.metrics.bytes are of all of them together.")
-    workers_port_step: int = _setting("workers.port.step", "100", _number(1, 10_000),
+    workers_port_step: int = _setting("workers.port.step", "100", number(1, 10_000),
         "Of several workers the first is told to clients with the port of a listener and this (9192),"
         " the second with twice this (9292), …: there each is reached alone, at the port itself any.")
     nodes_per_agent: int = _setting(listeners.NODES_SETTING, listeners.NODES_DEFAULT, NODE_COUNT,
@@ -237,7 +150,7 @@ class Settings:
     zone: str = _setting("zone", "", OPTIONAL_NAME,
         "Availability zone of this agent. Consumers whose client.rack it is are sent here by"
         " Fetch (KIP-392), and clients whose client.id says it (`app,zone=eu-1a`) by Metadata.")
-    store_url: str = _setting("store", "", _url(*STORE_SCHEMES),
+    store_url: str = _setting("store", "", url(*STORE_SCHEMES),
         "Object storage: `s3://bucket/prefix` or `file:///directory`.")
     store_endpoint: str | None = _setting("store.endpoint", "", HTTP_URL,
         "S3 server other than Amazon's: `http://host:9000`.")
@@ -251,7 +164,7 @@ class Settings:
         "Certificates (PEM) to trust for store.endpoint.")
     store_path_style: bool | None = _setting("store.path.style", "auto", BOOLEAN_OR_AUTO,
         "Bucket in the path instead of the host name; auto: yes with store.endpoint.")
-    log_url: str = _setting("log", "", _url(*LOG_SCHEMES),
+    log_url: str = _setting("log", "", url(*LOG_SCHEMES),
         "Metadata log: `etcd://h1:2379,h2:2379/prefix`, or `sqlite:///file` for one agent.")
     log_user: str | None = _setting("log.user", "", TEXT, "User of etcd.")
     log_password: str | None = _setting("log.password", "", TEXT,
@@ -265,66 +178,66 @@ class Settings:
     log_compact: bool = _setting("log.compact", "true", BOOLEAN,
         "Compact etcd's history after entries of the log were deleted; false when somebody else"
         " does it, or etcd is shared.")
-    log_bytes_max: int = _setting("log.bytes.max", "512MiB", _bytes(MiB, 1 << 40),
+    log_bytes_max: int = _setting("log.bytes.max", "512MiB", byte_count(MiB, 1 << 40),
         "Of the log since the older of two snapshots: beyond it, only jobs write, and clients"
         " are refused until the log was cut.")
-    cache_bytes: int = _setting("cache.bytes", "256MiB", _bytes(MiB, 1 << 44),
+    cache_bytes: int = _setting("cache.bytes", "256MiB", byte_count(MiB, 1 << 44),
         "Memory for chunks read and for records just written.")
-    produce_buffer_bytes: int = _setting("produce.buffer.bytes", "256MiB", _bytes(MiB, 1 << 44),
+    produce_buffer_bytes: int = _setting("produce.buffer.bytes", "256MiB", byte_count(MiB, 1 << 44),
         "Memory for records that wait to become durable; at the bound the agent stops reading"
         " from producers.")
-    chunk_bytes_max: int = _setting("chunk.bytes", "8MiB", _bytes(64 * KiB, GiB),
+    chunk_bytes_max: int = _setting("chunk.bytes", "8MiB", byte_count(64 * KiB, GiB),
         "A chunk is written when it has this size.")
-    linger_ms: int = _setting("chunk.linger.ms", "0", _ms(0, 60_000),
+    linger_ms: int = _setting("chunk.linger.ms", "0", milliseconds(0, 60_000),
         "How long a chunk waits for more. 0: no longer than the write before it takes.")
-    puts_per_second: int | None = _setting("puts.per.second", "auto", _number_or_auto(1, 10_000),
+    puts_per_second: int | None = _setting("puts.per.second", "auto", number_or_auto(1, 10_000),
         "Objects per second that a lightly loaded agent may write; chunks of 64 KiB and more are"
         " not held back. auto: 10 on s3://, where each costs money, and 250 in a folder.")
-    puts_in_flight_max: int = _setting("puts.in.flight", "8", _number(1, 256),
+    puts_in_flight_max: int = _setting("puts.in.flight", "8", number(1, 256),
         "Objects being written at the same time.")
-    lease_ttl_ms: int = _setting("lease.ttl.ms", "3000", _ms(1000, 600_000),
+    lease_ttl_ms: int = _setting("lease.ttl.ms", "3000", milliseconds(1000, 600_000),
         "How long the log keeps an agent's session without hearing from it: with session.read.ms"
         " it decides how soon other agents take over what a dead one coordinated.")
-    session_deadline_ms: int = _setting("session.deadline.ms", "2000", _ms(500, 600_000),
+    session_deadline_ms: int = _setting("session.deadline.ms", "2000", milliseconds(500, 600_000),
         "How long an agent itself trusts its session; must be less than lease.ttl.ms.")
-    session_read_ms: int = _setting("session.read.ms", "500", _ms(100, 600_000),
+    session_read_ms: int = _setting("session.read.ms", "500", milliseconds(100, 600_000),
         "How often an agent asks the log whether its session lives.")
-    stall_ms: int = _setting("stall.ms", "1000", _ms(100, 600_000),
+    stall_ms: int = _setting("stall.ms", "1000", milliseconds(100, 600_000),
         "After a stall longer than this, changes that clients may have given up are refused.")
-    drain_ms: int = _setting("drain.ms", "10000", _ms(0, 600_000),
+    drain_ms: int = _setting("drain.ms", "10000", milliseconds(0, 600_000),
         "How long a leaving agent waits for requests under way.")
     jobs_enabled: bool = _setting("jobs.enabled", "true", BOOLEAN,
         "Whether this agent may run the jobs that keep the cluster bounded (snapshots,"
         " retention, merging, compaction, collection). One agent of a cluster does.")
-    jobs_start_delay_ms: int = _setting("jobs.start.delay.ms", "60000", _ms(0, 86_400_000),
+    jobs_start_delay_ms: int = _setting("jobs.start.delay.ms", "60000", milliseconds(0, 86_400_000),
         "How long the agent that has them waits before it starts the process that runs them.")
     jobs_bytes_per_second: int = _setting("jobs.bytes.per.second", "50MiB",
-        _bytes(64 * KiB, 1 << 40),
+        byte_count(64 * KiB, 1 << 40),
         "How much all jobs together read and write, per second.")
-    snapshot_interval_ms: int = _setting("snapshot.interval.ms", "600000", _ms(1000, 86_400_000),
+    snapshot_interval_ms: int = _setting("snapshot.interval.ms", "600000", milliseconds(1000, 86_400_000),
         "A snapshot is made this often, if there is anything new.")
-    snapshot_log_bytes: int = _setting("snapshot.log.bytes", "128MiB", _bytes(64 * KiB, GiB),
+    snapshot_log_bytes: int = _setting("snapshot.log.bytes", "128MiB", byte_count(64 * KiB, GiB),
         "A snapshot is made after so much of the metadata log, however soon that is.")
-    merge_interval_ms: int = _setting("merge.interval.ms", "60000", _ms(1000, 86_400_000),
+    merge_interval_ms: int = _setting("merge.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often small spans of partitions are merged into segments.")
-    merge_age_ms: int = _setting("merge.age.ms", "60000", _ms(0, LONG_MS),
+    merge_age_ms: int = _setting("merge.age.ms", "60000", milliseconds(0, LONG_MS),
         "Only records older than this are merged.")
-    segment_bytes_max: int = _setting("segment.bytes.max", "8MiB", _bytes(64 * KiB, GiB),
+    segment_bytes_max: int = _setting("segment.bytes.max", "8MiB", byte_count(64 * KiB, GiB),
         "Of one partition's adjacent records in a segment, about: what a reader fetches at once.")
-    spill_interval_ms: int = _setting("spill.interval.ms", "60000", _ms(1000, 86_400_000),
+    spill_interval_ms: int = _setting("spill.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often is looked whether rows of partitions should leave the memory.")
-    spill_age_ms: int = _setting("spill.age.ms", "600000", _ms(0, LONG_MS),
+    spill_age_ms: int = _setting("spill.age.ms", "600000", milliseconds(0, LONG_MS),
         "Only rows of records older than this leave the memory.")
-    spill_rows: int = _setting("spill.rows", "2000000", _number(1000, 8_000_000),
+    spill_rows: int = _setting("spill.rows", "2000000", number(1000, 8_000_000),
         "Rows of all partitions that agents keep in memory before the oldest leave it.")
-    collect_interval_ms: int = _setting("collect.interval.ms", "60000", _ms(1000, 86_400_000),
+    collect_interval_ms: int = _setting("collect.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often objects that nothing points at any more are deleted.")
-    quota_scope: str = _setting("frazil.quota.scope", "agent", _one_of("agent", "cluster"),
+    quota_scope: str = _setting("frazil.quota.scope", "agent", one_of("agent", "cluster"),
         "What a client quota is of: each agent, as Kafka's are each broker's, or all agents"
         " together, which share it out by what they report in the metadata log.")
-    logs_level: str = _setting("logs.level", "info", _one_of("debug", "info", "warning", "error"),
+    logs_level: str = _setting("logs.level", "info", one_of("debug", "info", "warning", "error"),
         "What this agent writes to standard error.")
-    logs_format: str = _setting("logs.format", "text", _one_of("text", "json"),
+    logs_format: str = _setting("logs.format", "text", one_of("text", "json"),
         "`key=value` lines, or a JSON object per line.")
     registry_listen: tuple[Address, ...] = _setting("schema.registry.listeners", "", HTTP_LISTENERS,
         "Where the embedded schema registry answers: `http://0.0.0.0:8081`, or `https://` for TLS,"
@@ -336,7 +249,7 @@ class Settings:
     registry_tokens: tuple[tuple[str, str], ...] = _setting(
         "schema.registry.tokens", "", TOKEN_FILES,
         "Users of the schema registry that say a token, as http.tokens.")
-    telemetry_metrics_bytes: int = _setting("telemetry.metrics.bytes", "4MiB", _bytes(0, GiB),
+    telemetry_metrics_bytes: int = _setting("telemetry.metrics.bytes", "4MiB", byte_count(0, GiB),
         "Memory for what clients push (KIP-714), which /metrics tells; 300 bytes a series, about."
         " What has no room is left out. 0: /metrics tells nothing of it.")
     telemetry_otlp_endpoint: str | None = _setting("telemetry.otlp.endpoint", "", HTTP_ENDPOINT,
@@ -383,7 +296,7 @@ def token_of(settings: Settings, read: Callable[[str], str]) -> str | None:
     files = [file for name, file in of_users if name in settings.http_roles_operator]
     for file in filter(None, [settings.http_token_file, *files]):
         try:
-            return http_values.tokens_in(read(file))[0]
+            return tokens_in(read(file))[0]
         except ValueError as error:
             raise SettingsError([f"{file}: {error}"]) from error
     return None

@@ -8,8 +8,8 @@ import pytest
 
 from broker.admin import metrics
 from broker.admin.memory_bound import ROW_BYTES, memory_bound
-from broker.config.http_values import token
 from broker.config.settings import BY_NAME, load
+from broker.config.value_types import token
 from broker.workers import joined_metrics
 from iceberg_export.runs import metrics as loop_metrics
 from iceberg_export.settings import DEFAULTS, PREFIXES

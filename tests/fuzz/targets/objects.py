@@ -153,8 +153,7 @@ def _read_span(data: bytes) -> Hashable:
     """Whatever it is of, what says that it is adjacent has as many offsets as the span."""
     starts, counts = records.batch_positions(data)
     span = Span(ObjectId(INCARNATION, 3), 16, len(data), BASE, max(1, sum(counts)), 5)
-    found = Batches.of(span, data)
-    found.check()
+    found = Batches.checked(span, memoryview(data))
     return len(found), len(starts)
 
 

@@ -1,12 +1,17 @@
-"""Words into values: addresses, names, users and tokens, mostly of HTTP listeners. Pure.
+"""What a setting of ours may be: words into values, from numbers to addresses, users and tokens. Pure.
 
-Every function raises ValueError with the end of a sentence; none repeats a secret.
+Every function that reads a text raises ValueError with the end of a sentence; none repeats a secret.
 """
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
 
+from broker.config import listeners, values
 from broker.config.addresses import Address, NamedAddress
+from broker.config.first_users import first_users
+
+T = TypeVar("T")
 
 _LISTENER: Final = re.compile(
     r"(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)://)?"
@@ -135,3 +140,120 @@ def tokens_in(text: str) -> tuple[str, ...]:
 
 def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
+
+
+class ValueType(NamedTuple, Generic[T]):
+    """What a setting may be."""
+
+    kind: str
+    """For the reference."""
+    parse: Callable[[str], T]
+    """Raises ValueError with the end of a sentence."""
+
+
+def _optional(text: str) -> str | None:
+    return text.strip() or None
+
+
+def one_of(*words: str) -> ValueType[str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(f'"{text}" is none of {", ".join(words)}')
+        return text.strip().lower()
+
+    return ValueType(" / ".join(words), parse)
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", text.strip()):
+        raise ValueError(f'"{text}" is not a name: 1 to 100 of the characters a-z A-Z 0-9 . _ -')
+    return text.strip()
+
+
+def _optional_name(text: str) -> str:
+    return _name(text) if text.strip() else ""
+
+
+def _bounded(kind: str, read: Callable[[str], int], minimum: int, maximum: int) -> ValueType[int]:
+    return ValueType(kind, lambda text: values.within(read(text), minimum=minimum, maximum=maximum))
+
+
+def number(minimum: int, maximum: int) -> ValueType[int]:
+    return _bounded("number", values.whole_number, minimum, maximum)
+
+
+def number_or_auto(minimum: int, maximum: int) -> ValueType[int | None]:
+    whole = number(minimum, maximum)
+
+    def parse(text: str) -> int | None:
+        return None if text.strip().lower() in ("", "auto") else whole.parse(text)
+
+    return ValueType("number or auto", parse)
+
+
+def byte_count(minimum: int, maximum: int) -> ValueType[int]:
+    return _bounded("bytes", values.byte_count, minimum, maximum)
+
+
+def milliseconds(minimum: int, maximum: int) -> ValueType[int]:
+    return _bounded("ms", values.milliseconds, minimum, maximum)
+
+
+def _optional_boolean(text: str) -> bool | None:
+    return None if text.strip().lower() in ("", "auto") else values.boolean(text)
+
+
+def _workers(text: str) -> int | None:
+    return (
+        None if text.strip().lower() == "auto" else values.whole_number(text, minimum=1, maximum=64)
+    )
+
+
+def url(*schemes: str) -> ValueType[str]:
+    def parse(text: str) -> str:
+        scheme, colon, _ = text.strip().partition("://")
+        if text.strip() and (not colon or scheme not in schemes):
+            examples = ", ".join(f"{scheme}://…" for scheme in schemes)
+            raise ValueError(f'"{text}" is not one of {examples}')
+        return text.strip()
+
+    return ValueType("URL", parse)
+
+
+def _http_url(text: str) -> str | None:
+    if text.strip() and not re.fullmatch(r"https?://[^\s/]+/?", text.strip()):
+        raise ValueError(f'"{text}" is not an address like http://host:9000')
+    return text.strip() or None
+
+
+def kafka_listeners(text: str) -> tuple[NamedAddress, ...]:
+    found = addresses(text)
+    if not found:
+        raise ValueError("is empty (example: 0.0.0.0:9092)")
+    for address in found:
+        if address.port is None:
+            raise ValueError(f'"{address.host}" has no port (example: 0.0.0.0:9092)')
+    return found
+
+
+TEXT = ValueType("text", _optional)
+FILE = ValueType("file", _optional)
+NAME = ValueType("name", _name)
+OPTIONAL_NAME = ValueType("name", _optional_name)
+BOOLEAN = ValueType("true or false", values.boolean)
+BOOLEAN_OR_AUTO = ValueType("true, false or auto", _optional_boolean)
+WORKERS = ValueType("number or `auto`", _workers)
+HTTP_URL = ValueType("URL", _http_url)
+ADDRESSES = ValueType("addresses", addresses)
+LISTENERS = ValueType("addresses", kafka_listeners)
+ADDRESS_OR_OFF = ValueType("address or `off`", http_address)
+HTTP_LISTENERS = ValueType("addresses", http_listeners)
+HTTP_ENDPOINT = ValueType("URL", http_endpoint)
+HTTP_HEADERS = ValueType("name=value", http_headers)
+HOST_NAMES = ValueType("names", host_names)
+USERS = ValueType("name:password", users)
+FIRST_USERS = ValueType("users", first_users)
+TOKEN = ValueType("16 to 1024 visible ASCII characters", token)
+TOKEN_FILES = ValueType("name:file", token_files)
+NODE_COUNT = ValueType("number", listeners.node_count)
+PRINCIPALS = ValueType("principals", values.principals)
