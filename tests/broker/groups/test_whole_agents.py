@@ -44,7 +44,11 @@ class Consumer:
             self.member_id, self.generation = answer.member_id, answer.generation_id
             self.leader = answer.leader
             self.others = [member.member_id for member in answer.members]
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        # After a stall of a busy machine agents ask for what they cannot be sure of once more.
+        if answer.error_code in (
+            ErrorCode.MEMBER_ID_REQUIRED,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ):
             return await self.join()
         return answer.error_code
 
