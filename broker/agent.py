@@ -27,7 +27,7 @@ from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import memory_bound
 from broker.composition import Parts, compose, load_layouts
 from broker.config.listeners import with_node_counts
-from broker.config.settings import Settings, advertised, listeners_of, name_of
+from broker.config.settings import Settings, advertised, is_alone, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections
 from broker.edge.secured import SecuredError, secured_listeners
@@ -287,7 +287,7 @@ class Agent:
         door = Door(backlog=backlog, setting="listen", shared=shared, reserved=self._reserved)
         self._doors.append((name, door))
         bound = await door.bind(host, port)
-        if not shared:  # Else others serve who comes there.
+        if not shared and is_alone(self._settings):  # Else others serve who is refused here.
             door.set_ajar()
         return bound
 

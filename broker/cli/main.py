@@ -37,7 +37,7 @@ from broker.cli.arguments import (
     tell,
     whole,
 )
-from broker.config.settings import Loaded, SettingsError, load
+from broker.config.settings import Loaded, SettingsError, is_alone, load
 from protocol.types import position
 
 if TYPE_CHECKING:
@@ -342,9 +342,10 @@ def _run(
 
     # What an agent is made of is made once, and stays: the collector would walk it again and again.
     gc.set_threshold(*COLLECTED_AFTER)
+    settings = loaded.settings
     reserved = reserve(
-        [(each.host, each.port or 0) for each in loaded.settings.listen],
-        backlog=loaded.settings.kafka.socket_listen_backlog_size,
+        [(each.host, each.port or 0) for each in settings.listen] if is_alone(settings) else (),
+        backlog=settings.kafka.socket_listen_backlog_size,
         now_ms=boot_ms(),
     )
     from broker import process

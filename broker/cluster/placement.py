@@ -94,11 +94,15 @@ class Placement:
         self.kept_bytes = 0
 
     def nodes(self, *, spread: bool) -> list[Agent]:
-        """What is shown as brokers: agents, or each node of them."""
+        """What is shown as brokers: agents, or each node of them.
+
+        Only the first node of an agent has its zone as rack: consumers are led to no other, and librdkafka
+        (2.16) takes too little memory for the short racks of many brokers, and reads nothing at all then.
+        """
         if not spread:
             return list(self.agents)
         return [
-            agent._replace(node_id=node_id)
+            agent._replace(node_id=node_id, zone=agent.zone if node_id == agent.node_id else "")
             for agent in self.agents
             for node_id in node_ids(agent.node_id, agent.node_count)
         ]

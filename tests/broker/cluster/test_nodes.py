@@ -194,7 +194,9 @@ def test_half_of_the_partitions_stay_where_they_are_when_the_count_is_doubled():
     assert sum(old == new for old, new in zip(before, after, strict=True)) == 32
 
 
-def test_every_node_is_at_the_address_and_in_the_zone_of_its_agent():
+def test_every_node_is_at_the_address_of_its_agent_and_the_first_in_its_zone():
+    """More racks are more than librdkafka 2.16 has memory for: it could read no metadata of three agents."""
     nodes = grid(3).nodes(spread=True)
     assert [each.node_id for each in nodes] == [0, STRIDE, 2 * STRIDE]
-    assert {(each.host, each.port, each.zone) for each in nodes} == {("h", 9092, "z")}
+    assert {(each.host, each.port) for each in nodes} == {("h", 9092)}
+    assert [each.zone for each in nodes] == ["z", "", ""]

@@ -58,7 +58,7 @@ async def test_a_producer_of_librdkafka_is_led_to_all_nodes_evenly(world):
             answer = await metadata(await client_of(agent, "librdkafka"), "logs", create=True)
             places = {row.node_id: (row.host, row.port, row.rack) for row in answer.brokers}
             assert places == {
-                owner.node_id + number * STRIDE: (owner.name, 9092, "a")
+                owner.node_id + number * STRIDE: (owner.name, 9092, None if number else "a")
                 for owner in (one, two)
                 for number in range(4)
             }
