@@ -24,6 +24,7 @@ ORDER = (
     "Harm",
     "Overload",
     "Rights",
+    "Quotas",
 )
 PREAMBLE = """# Benchmarks
 
