@@ -3,11 +3,11 @@
     ports bound ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
          nobody is served until then, readiness says no (P12, P16)
 
-What holds: an agent whose store or log is away waits, at start and later; it does not end. Kafka's
-clients wait behind its ports (`broker.doors`), each for no longer than a stall; after AJAR_S_MAX, or once
-store or log are known to be away, they are refused and look elsewhere. HTTP, and what it is made of, comes
-after Kafka's clients where they can be served at once, since an agent that was killed is waited for. An
-agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed
+What holds: an agent whose store or log is away waits, at start and later; it does not end. Until it
+serves Kafka's clients are refused and look elsewhere. Where no other agent can have the log they wait behind
+its ports (`broker.doors`), each for no longer than a stall, until AJAR_S_MAX has passed or store or log
+are known to be away. HTTP, and what it is made of, comes after Kafka's clients where they can be served at
+once, since an agent that was killed is waited for. An agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed
 (P13), when store or log are another cluster's, or the log is older than the store: always with a sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the

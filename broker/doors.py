@@ -4,10 +4,10 @@
               └─▶ shut ─▶ open
 
 A port that is bound is nobody else's, so one that is taken is found at once. While a door is *ajar* the
-kernel takes connections and what they send, and nobody reads it. An agent that was killed and starts
-again would else refuse its clients a few times, and they wait longer each time before they come back
-(librdkafka twice as long, up to ten seconds): most of the gap that they see would be theirs. So a
-process *reserves* its ports before it imports what it needs to serve (`reserved`).
+kernel takes connections and what they send, and nobody reads it. An agent without others that was killed
+and starts again would else refuse its clients a few times, and they wait longer each time before they come
+back (librdkafka twice as long, up to ten seconds): most of the gap that they see would be theirs. So such a
+process *reserves* its ports before it imports what it needs to serve (`reserve`).
 
 What holds: a door that is shut refuses connections, so clients look elsewhere; whoever waited behind
 it is turned away. How long a door may be ajar, and that nobody waits behind one for long (P17), is

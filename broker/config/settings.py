@@ -62,6 +62,8 @@ LONG_MS = 10 * 365 * 86_400_000
 
 STORE_SCHEMES = ("s3", "file", "memory")
 LOG_SCHEMES = ("etcd", "etcds", "sqlite", "memory")
+ONE_AGENT = ("sqlite:", "memory:")
+"""What URLs of logs and stores begin with that only one process can have."""
 
 
 class SettingsError(Exception):
@@ -361,7 +363,7 @@ def load(
 
 def is_alone(settings: Settings) -> bool:
     """No other agent can have the log: clients that this one refuses have nowhere else to go."""
-    return settings.log_url.startswith(("sqlite:", "memory:"))
+    return settings.log_url.startswith(ONE_AGENT)
 
 
 def listeners_of(settings: Settings) -> tuple[ListenerSettings, ...]:

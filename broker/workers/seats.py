@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from broker.config.addresses import WILDCARD_HOSTS, Address, NamedAddress
-from broker.config.settings import MiB, Settings, advertised, name_of
+from broker.config.settings import ONE_AGENT, MiB, Settings, advertised, name_of
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
 PORT_MAX: Final = 65_535
 NODE_ID_STEP: Final = 1000
 """Between the ids of workers where node.id is set: other agents' ids are near to each other."""
-ONE_AGENT_LOGS: Final = ("sqlite:", "memory:")
 
 
 class Seat(NamedTuple):
@@ -68,7 +67,7 @@ def contradictions(settings: Settings, count: int) -> list[str]:
     """Why so many workers cannot be; settings that one agent can have."""
     mistakes = []
     for name, url in (("log", settings.log_url), ("store", settings.store_url)):
-        if url.startswith(ONE_AGENT_LOGS):
+        if url.startswith(ONE_AGENT):
             scheme = url.partition(":")[0]
             mistakes.append(
                 f"workers: {count} cannot share {name}={scheme}:…, which only one process can have:"

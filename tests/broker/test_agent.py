@@ -119,6 +119,21 @@ async def test_who_connects_while_an_agent_starts_waits_and_is_answered_when_it_
         assert not await waiting
 
 
+@pytest.mark.promise("P12")
+async def test_who_connects_while_one_of_several_agents_starts_is_refused_and_looks_elsewhere() -> (
+    None
+):
+    place, go_on = Place(), asyncio.Event()
+    store = place.store()
+    store.before["get"] = held(go_on)
+    several = (f"listen=127.0.0.1:{free_port()}", "log=etcd://127.0.0.1:1/frazil")
+    async with agent_of(place, *several, store=store) as running:
+        assert await turned_away(running.port)
+        go_on.set()
+        await running.until(ready=True)
+        assert not await turned_away(running.port)
+
+
 @pytest.mark.promise("P17")
 async def test_nobody_waits_for_an_agent_for_longer_than_a_stall() -> None:
     place, go_on = Place(), asyncio.Event()
