@@ -1,6 +1,6 @@
 """`frazil doctor`: settings, store, log, clock and ports, each with what to do about it.
 
-Looks without disturbing: the store gets one small object that is deleted again, the log is only
+Looks without disturbing: the store gets two small objects that are deleted again, the log is only
 read, ports are tried and released. An agent that is running on this machine with these settings
 is recognised, so that its ports and its embedded log are not called trouble, and asked what only
 it can tell. Without one the log is read to its end, and compared with the store.
@@ -37,6 +37,9 @@ from broker.edge.tls_listener import SOON_DAYS, TlsListener, tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
 from broker.node import EdgeStats
+from broker.produce.chunk_limits import chunk_limits
+from broker.reports.ack_time import ack_time
+from broker.reports.prices import Prices
 from broker.sasl.rules import rules_by_listener
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
@@ -50,10 +53,12 @@ from coordinator.snapshot.store import SnapshotStore
 from coordinator.stats import LogClientStats
 from protocol.types import ERA
 from storage.formats import cluster_identity
+from storage.stores.adapter_rules import charges_for_puts
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.stores.open_store import open_store
 
 PROBE_KEY = "doctor/probe"
+PROBE_AGAIN_KEY = "doctor/probe-again"
 PROBE = b"frazil doctor was here\n"
 CALL_S_MAX = 10.0
 SKEW_MS_MAX = 5_000
@@ -111,8 +116,9 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
             async with asyncio.timeout(CALL_S_MAX):
                 owner = await cluster_identity.read_identity(store)
                 took_ms = await _probe(store)
+                put_ms = await _put_again(store)
                 skew_ms = await _skew_ms(store)
-                refused = await store.delete([PROBE_KEY])
+                refused = await store.delete([PROBE_KEY, PROBE_AGAIN_KEY])
         except StoreRefusedError as error:
             yield Finding("store", bad=True, text=f"{where} refuses: {error}")
         except (StoreError, TimeoutError) as error:
@@ -130,6 +136,9 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                     text=f"{where} refuses to delete: {reason}; what nobody needs any more stays"
                     " there: give the right to it (S3: s3:DeleteObject)",
                 )
+            is_paid = charges_for_puts(settings.store_url)
+            text = ack_time(chunk_limits(settings), put_ms=put_ms, is_paid=is_paid, prices=Prices())
+            yield Finding("acks", bad=False, text=text)
             yield _clock(skew_ms)
 
 
@@ -151,6 +160,14 @@ async def _probe(store: ObjectStore) -> int:
     if bytes(await store.get(PROBE_KEY)) != PROBE:
         raise StoreRefusedError(f"{PROBE_KEY} came back with other bytes")
     return int((loop.time() - begun) * 1000)
+
+
+async def _put_again(store: ObjectStore) -> int:
+    """ms of a PUT over a connection that is there."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await store.put_new(PROBE_AGAIN_KEY, [PROBE])
+    return round((loop.time() - begun) * 1000)
 
 
 async def _skew_ms(store: ObjectStore) -> int:

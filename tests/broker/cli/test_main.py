@@ -195,7 +195,8 @@ def test_doctor_finds_a_folder_and_free_ports_in_order(
     lines = capsys.readouterr().out.splitlines()
     assert code == 0, lines
     assert all(line.startswith("ok") for line in lines)
-    assert {line.split()[1] for line in lines} == {"settings", "store", "clock", "log", "ports"}
+    whats = {line.split()[1] for line in lines}
+    assert whats == {"settings", "store", "acks", "clock", "log", "ports"}
     assert not (tmp_path / "log.db").exists()
 
 
