@@ -37,9 +37,7 @@ from broker.edge.tls_listener import SOON_DAYS, TlsListener, tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
 from broker.node import EdgeStats
-from broker.produce.chunk_limits import chunk_limits
-from broker.reports.ack_time import ack_time
-from broker.reports.prices import Prices
+from broker.reports import ack_time
 from broker.sasl.rules import rules_by_listener
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
@@ -53,7 +51,6 @@ from coordinator.snapshot.store import SnapshotStore
 from coordinator.stats import LogClientStats
 from protocol.types import ERA
 from storage.formats import cluster_identity
-from storage.stores.adapter_rules import charges_for_puts
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.stores.open_store import open_store
 
@@ -136,9 +133,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                     text=f"{where} refuses to delete: {reason}; what nobody needs any more stays"
                     " there: give the right to it (S3: s3:DeleteObject)",
                 )
-            is_paid = charges_for_puts(settings.store_url)
-            text = ack_time(chunk_limits(settings), put_ms=put_ms, is_paid=is_paid, prices=Prices())
-            yield Finding("acks", bad=False, text=text)
+            yield Finding("acks", bad=False, text=ack_time.of_settings(settings, put_ms))
             yield _clock(skew_ms)
 
 

@@ -8,10 +8,19 @@ that wait, at most for twice the price.
 Left out: what a load really costs (`broker.reports.cost_report`).
 """
 
+from broker.config.settings import Settings
+from broker.produce.chunk_limits import chunk_limits
 from broker.reports.prices import Prices
 from storage.accumulator import Limits
+from storage.stores.adapter_rules import charges_for_puts
 
 DAY_S = 86_400
+
+
+def of_settings(settings: Settings, put_ms: int) -> str:
+    """The sentence for an agent with these settings, by list prices."""
+    is_paid = charges_for_puts(settings.store_url)
+    return ack_time(chunk_limits(settings), put_ms=put_ms, is_paid=is_paid, prices=Prices())
 
 
 def ack_time(limits: Limits, *, put_ms: int, is_paid: bool, prices: Prices) -> str:
