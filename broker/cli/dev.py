@@ -2,30 +2,22 @@
 
 Its settings are ordinary ones with other defaults: a folder as object store, SQLite as log, only
 this machine's addresses. With `--secure` it speaks SASL_SSL, and makes its users and their rights
-itself, once, by asking the agent as any client would. Left out: running it (`broker.process`), and
-what lies in the folder of secrets (`broker.trial.secure_dev`).
+itself, once, by asking the agent as any client would. It imports next to nothing until it is to do
+something, so that the agent's ports are ajar early (`broker.doors`). Left out: running it
+(`broker.process`), and what lies in the folder of secrets (`broker.trial.secure_dev`).
 """
 
 import os
 import socket
 from collections.abc import Container, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from broker.agent import Agent, AgentError
-from broker.cli import acl_tool, user_tool
-from broker.cli.acl_tool import AclsWanted, ResourcePattern
-from broker.cli.command_result import ToolError
-from broker.cli.kafka_client import Address, ClientError, KafkaClient
-from broker.client.client_settings import client_settings_of
-from broker.client.client_tls import client_context
-from broker.config import properties_text
-from broker.config.first_users import ITERATIONS_MIN
-from broker.sasl.client import Login
-from broker.sasl.plain import PLAIN
-from broker.trial.secure_dev import ADMIN, APP, LISTENER, MECHANISM, SecureFolder
-from protocol.acls import Operation, Permission, ResourceType
-from protocol.errors import KafkaError
+if TYPE_CHECKING:
+    from broker.agent import Agent
+    from broker.cli.acl_tool import AclsWanted
+    from broker.trial.secure_dev import SecureFolder
 
 REGISTRY_PORT = 8081
 """Where schema registries are, by custom."""
@@ -53,16 +45,31 @@ def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> di
     }
 
 
-def secure_defaults(folder: SecureFolder, *, port: int) -> dict[str, str]:
+def secure_defaults(folder: "SecureFolder", *, port: int) -> dict[str, str]:
     """Those that `--secure` adds."""
+    from broker.trial.secure_dev import LISTENER
+
     return {"listeners": f"{LISTENER}://localhost:{port}", **folder.settings}
 
 
-async def make_users(folder: SecureFolder, agent: Agent) -> None:
+async def make_users(folder: "SecureFolder", agent: "Agent") -> None:
     """Write the files of clients, and make users and rights where that was never done.
 
     The administrator logs in by PLAIN, whose users are in the settings. Raises AgentError.
     """
+    from broker.agent import AgentError
+    from broker.cli import acl_tool, user_tool
+    from broker.cli.command_result import ToolError
+    from broker.cli.kafka_client import Address, ClientError, KafkaClient
+    from broker.client.client_settings import client_settings_of
+    from broker.client.client_tls import client_context
+    from broker.config import properties_text
+    from broker.config.first_users import ITERATIONS_MIN
+    from broker.sasl.client import Login
+    from broker.sasl.plain import PLAIN
+    from broker.trial.secure_dev import ADMIN, LISTENER, MECHANISM
+    from protocol.errors import KafkaError
+
     listening = agent.listening()
     if LISTENER not in listening:
         raise AgentError(f"--secure needs the listener {LISTENER}: leave listeners as they are")
@@ -92,8 +99,12 @@ async def make_users(folder: SecureFolder, agent: Agent) -> None:
     folder.remember_users()
 
 
-def _rights() -> AclsWanted:
+def _rights() -> "AclsWanted":
     """Of the user app: everything with all topics, groups and transactional ids; nothing else."""
+    from broker.cli.acl_tool import AclsWanted, ResourcePattern
+    from broker.trial.secure_dev import APP
+    from protocol.acls import Operation, Permission, ResourceType
+
     kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
     return AclsWanted(
         [ResourcePattern(kind, "*") for kind in kinds],
@@ -156,6 +167,8 @@ def greeting(
     server = f"localhost:{port}"
     lines = ["Frazil is running.", "", f"  Kafka clients    {server}"]
     if secure:
+        from broker.trial.secure_dev import ADMIN, APP, LISTENER
+
         lines[-1] += f" by {LISTENER}, with what is in {data / 'secure'}:"
         lines += [
             f"                   client.properties ({APP}: Java's clients, Kafka's tools, frazil's)",
