@@ -4,9 +4,9 @@
          nobody is served until then, readiness says no (P12, P16)
 
 What holds: an agent whose store or log is away waits, at start and later; it does not end. Until it
-serves Kafka's clients are refused and look elsewhere. Where no other agent can have the log they wait behind
-its ports (`broker.doors`), each for no longer than a stall, until AJAR_S_MAX has passed or store or log
-are known to be away. HTTP, and what it is made of, comes after Kafka's clients where they can be served at
+serves Kafka's clients wait behind its ports (`broker.doors`), until AJAR_S_MAX has passed or store or log
+are known to be away; then they are refused and look elsewhere. Who waited for longer than a stall is suspect
+(P17). HTTP, and what it is made of, comes after Kafka's clients where they can be served at
 once, since an agent that was killed is waited for. An agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed
 (P13), when store or log are another cluster's, or the log is older than the store: always with a sentence.
 
@@ -27,7 +27,7 @@ from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import memory_bound
 from broker.composition import Parts, compose, load_layouts
 from broker.config.listeners import with_node_counts
-from broker.config.settings import Settings, advertised, is_alone, listeners_of, name_of
+from broker.config.settings import Settings, advertised, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections
 from broker.edge.secured import SecuredError, secured_listeners
@@ -70,7 +70,7 @@ TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
 DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
-AJAR_S_MAX = 3.0
+AJAR_S_MAX = 2.0
 """Kafka's clients wait no longer behind a port of an agent that does not serve yet."""
 HTTP_S_MAX = 1.0
 """HTTP does not wait any longer for Kafka's clients to be served first."""
@@ -287,29 +287,20 @@ class Agent:
         door = Door(backlog=backlog, setting="listen", shared=shared, reserved=self._reserved)
         self._doors.append((name, door))
         bound = await door.bind(host, port)
-        if not shared and is_alone(self._settings):  # Else others serve who is refused here.
+        if not shared:  # Else others, who listen there, too, serve who is not let in here.
             door.set_ajar()
         return bound
 
     async def _keep_ajar(self) -> None:
-        """Have clients wait, none as long as a stall (P17); have them look elsewhere if it takes long."""
-        rounds = max(1, round(AJAR_S_MAX * 1000 / self._settings.stall_ms))
-        for _ in range(rounds):
-            left_ms = self._settings.stall_ms - self._ajar_ms()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_ms / 1000):
-                    await self._listening.wait()
-                    return
-            self._turn_away()
-        self._shut_doors()
+        """Have clients wait; have them look elsewhere if it takes long."""
+        try:
+            async with asyncio.timeout(AJAR_S_MAX - self._ajar_ms() / 1000):
+                await self._listening.wait()
+        except TimeoutError:
+            self._shut_doors()
 
     def _ajar_ms(self) -> int:
         return self._parts.boot_ms() - self._ajar_since_ms
-
-    def _turn_away(self) -> None:
-        for _, door in self._doors:
-            door.turn_away()
-        self._ajar_since_ms = self._parts.boot_ms()
 
     def _shut_doors(self) -> None:
         for _, door in self._doors:
@@ -318,8 +309,8 @@ class Agent:
     async def _listen(self) -> None:
         """Let clients in. Raises AgentError when somebody else listens by now."""
         assert self._server is not None
-        if self._ajar_ms() > self._settings.stall_ms:
-            self._turn_away()
+        if any(door.is_ajar for _, door in self._doors):
+            self._server.watch.waited(self._parts.boot_ms(), self._ajar_ms())
         for name, door in list(self._doors):
             if self._leaving:
                 return

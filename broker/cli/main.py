@@ -37,7 +37,7 @@ from broker.cli.arguments import (
     tell,
     whole,
 )
-from broker.config.settings import Loaded, SettingsError, is_alone, load
+from broker.config.settings import Loaded, SettingsError, load
 from protocol.types import position
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def _run(
     gc.set_threshold(*COLLECTED_AFTER)
     settings = loaded.settings
     reserved = reserve(
-        [(each.host, each.port or 0) for each in settings.listen] if is_alone(settings) else (),
+        [(each.host, each.port or 0) for each in settings.listen],
         backlog=settings.kafka.socket_listen_backlog_size,
         now_ms=boot_ms(),
     )

@@ -361,11 +361,6 @@ def load(
     return Loaded(Settings(kafka=parsed.settings, **parsed_ours), tuple(warnings))
 
 
-def is_alone(settings: Settings) -> bool:
-    """No other agent can have the log: clients that this one refuses have nowhere else to go."""
-    return settings.log_url.startswith(ONE_AGENT)
-
-
 def listeners_of(settings: Settings) -> tuple[ListenerSettings, ...]:
     """The Kafka listeners, as Kafka's settings or ours ask for them."""
     given = settings.kafka.given

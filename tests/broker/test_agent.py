@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 import uvloop
 
+from broker import agent
 from broker.agent import Agent, AgentError
 from broker.composition import Parts
 from broker.store import probe
@@ -119,28 +120,31 @@ async def test_who_connects_while_an_agent_starts_waits_and_is_answered_when_it_
         assert not await waiting
 
 
-@pytest.mark.promise("P12")
-async def test_who_connects_while_one_of_several_agents_starts_is_refused_and_looks_elsewhere() -> (
-    None
-):
-    place, go_on = Place(), asyncio.Event()
-    store = place.store()
-    store.before["get"] = held(go_on)
-    several = (f"listen=127.0.0.1:{free_port()}", "log=etcd://127.0.0.1:1/frazil")
-    async with agent_of(place, *several, store=store) as running:
-        assert await turned_away(running.port)
-        go_on.set()
-        await running.until(ready=True)
-        assert not await turned_away(running.port)
-
-
 @pytest.mark.promise("P17")
-async def test_nobody_waits_for_an_agent_for_longer_than_a_stall() -> None:
+async def test_what_a_client_sent_long_before_an_agent_served_changes_nothing() -> None:
     place, go_on = Place(), asyncio.Event()
     store = place.store()
     store.before["get"] = held(go_on)
-    at = f"listen=127.0.0.1:{free_port()}"
-    async with agent_of(place, at, "stall.ms=300", store=store) as running:
+    async with agent_of(place, f"listen=127.0.0.1:{free_port()}", store=store) as running:
+        client = await SocketClient.connect(running.port)
+        creating = asyncio.create_task(client.create("late"))
+        await asyncio.sleep(0)  # It is written.
+        running.agent._ajar_since_ms -= 5_000
+        go_on.set()
+        assert await creating == ErrorCode.NOT_CONTROLLER
+        assert await client.create("late") == ErrorCode.NONE  # It has heard of it, and means it.
+        await client.close()
+
+
+@pytest.mark.promise("P16")
+async def test_who_waits_for_an_agent_that_takes_long_is_turned_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent, "AJAR_S_MAX", 0.3)
+    place, go_on = Place(), asyncio.Event()
+    store = place.store()
+    store.before["get"] = held(go_on)
+    async with agent_of(place, f"listen=127.0.0.1:{free_port()}", store=store) as running:
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await turned_away(running.port)
         go_on.set()
