@@ -6,8 +6,8 @@ What holds:
   requests are unanswered; anything else starts when all before it are answered, and nothing
   starts behind something else. Answers leave in the order of requests, whenever they come
   (librdkafka aborts its process otherwise).
-* A connection is not read from while it has 64 unanswered requests, too many unanswered bytes,
-  a full write buffer, or a request that waits in line or for room (P15).
+* A connection is not read from while it has too many unanswered requests, or bytes of them, a full
+  write buffer, or a request that waits in line or for room (P15).
 * Its frames are small until it has shown itself: a request of it was answered.
 * Who does not speak Kafka is disconnected without an answer, as Kafka does (SocketServer), after
   the requests before have been answered; logged and counted.
@@ -37,6 +37,7 @@ from broker.calls.stalls import Trust
 from broker.edge.authentication import ExpiredError, admitted, splitter_of
 from broker.edge.connections import Connections
 from broker.edge.gather import HEAVY_BYTES, is_big, write_gathered
+from broker.edge.limits import REQUEST_BYTES
 from broker.edge.numbering import FrameUnderWay, Numbering
 from broker.edge.unread import unread_bytes
 from protocol import apis
@@ -138,7 +139,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._exclusive = False
         """The one that is started is not a Produce request."""
         self._bytes = 0
-        """Frames in `_pending`."""
+        """Memory of those in `_pending`."""
         self._buffered = 0
         """Memory of the frame under way, as last told to the server."""
         self._under_way = FrameUnderWay()
@@ -401,9 +402,9 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         )
         self._pending.append(call)
         self._waiting.append(call)
-        self._bytes += len(frame)
+        self._bytes += len(frame) + REQUEST_BYTES
         self._server.node.stats.request_bytes += len(frame)
-        self._memory.hold(len(frame))
+        self._memory.hold(len(frame) + REQUEST_BYTES)
         return True
 
     def _start_calls(self) -> None:
@@ -521,8 +522,6 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if not transport.is_closing() and transport.get_write_buffer_size() == 0:
             self._challenges.left(self._numbering.read + unread_bytes(transport))
 
-    # Flow.
-
     def _regulate(self) -> None:
         """Read on, or stop reading."""
         if self.closed:
@@ -569,8 +568,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                 self._memory.set_receiving(self, receiving=True)
 
     def _release(self, call: Call) -> None:
-        self._bytes -= call.frame_bytes
-        self._memory.hold(-call.frame_bytes)
+        self._bytes -= call.frame_bytes + REQUEST_BYTES
+        self._memory.hold(-call.frame_bytes - REQUEST_BYTES)
 
     # The end.
 

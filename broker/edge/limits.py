@@ -13,6 +13,8 @@ from protocol.framing import FRAME_BYTES_MAX_DEFAULT
 KiB: Final = 1 << 10
 MiB: Final = 1 << 20
 FIRST_FRAME_BYTES: Final = 16 * MiB
+REQUEST_BYTES: Final = 2 * KiB
+"""Memory that a request takes besides its frame until it is answered, at most, as measured: of one batch."""
 DESCRIPTORS_KEPT: Final = 256
 """For store, log, workers, and HTTP with health and metrics."""
 
@@ -26,9 +28,11 @@ class ConnectionLimits:
     first_frame_bytes_max: int = FIRST_FRAME_BYTES
     """Of one that has not shown itself: none of its requests was answered. Not all clients begin
     with ApiVersions, so a Produce of the greatest usual size must pass."""
-    requests_max: int = 64
+    requests_max: int = 1024
+    """Unanswered ones. A client that has no bound of its own fills a round trip with them: 64 requests of
+    16 KiB are 13 MB/s where PUTs take 80 ms."""
     bytes_max: int = 16 * MiB
-    """Unanswered request bytes; one frame more may come on top."""
+    """Unanswered requests, with `REQUEST_BYTES` for each; one frame more may come on top."""
     write_buffer_bytes: int = 512 * KiB
     """Unsent answers; the answer that goes over comes on top."""
 

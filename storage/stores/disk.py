@@ -11,6 +11,7 @@ Left out: file systems without hard links (refused with a clear sentence), and q
 
 import errno
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -50,6 +51,7 @@ LINK_ATTEMPTS_MAX: Final = 10
 FORGOTTEN_BYTES_MIN: Final = 256 * 1024
 """Pages of smaller objects are not worth the call."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC
 _NAMELESS: Final = getattr(os, "O_TMPFILE", 0) | os.O_WRONLY | os.O_CLOEXEC
 PARTS_PER_WRITE_MAX: Final = 512
 """Buffers of one writev; POSIX promises 16, Linux and macOS take 1,024."""
@@ -110,7 +112,7 @@ class DiskStore:
         check_prefix(prefix)
         return await self._run(
             "listing",
-            lambda: list(islice(self._walk("", prefix, start_after), PAGE_OBJECTS_MAX)),
+            lambda: self._list(prefix, start_after),
         )
 
     async def delete(self, keys: Sequence[str]) -> Sequence[DeleteRefusal]:
@@ -139,7 +141,7 @@ class DiskStore:
         return await self._threads.run(guarded)
 
     def _prepare(self) -> None:
-        """Make the folders once; later the root must be there (it may be a mount that went)."""
+        """Make the folders once; later they must be there (`_check_there`)."""
         if not self._ready:
             with self._lock:
                 if not self._ready:
@@ -148,11 +150,11 @@ class DiskStore:
                     self._sweep()
                     self._nameless = _knows_nameless_files(self._temporary)
                     self._ready = True
-        if not self._temporary.is_dir():
-            raise self._gone()
 
-    def _gone(self) -> StoreRefusedError:
-        return StoreRefusedError(f"the folder {self._root} of the object store is gone")
+    def _check_there(self) -> None:
+        """What is not found is not there, unless all is gone: the folder may be a mount."""
+        if not self._temporary.is_dir():
+            raise StoreRefusedError(f"the folder {self._root} of the object store is gone")
 
     def _sweep(self) -> None:
         """Remove temporary files of processes that died. The disk's own clock decides."""
@@ -163,13 +165,18 @@ class DiskStore:
                     if newest - entry.stat().st_mtime > LEFTOVER_SECONDS_MIN:
                         Path(entry.path).unlink()
 
+    # Names are text in what follows: a `Path` costs as much as a call of the system.
+
     def _put(self, key: str, parts: Sequence[Buffer]) -> None:
-        # Names are text here: a `Path` costs as much as a call of the system.
         temporary = ""
-        if self._nameless:
-            handle = os.open(self._temporary_name, _NAMELESS, 0o600)
-        else:
-            handle, temporary = tempfile.mkstemp(dir=self._temporary)
+        try:
+            if self._nameless:
+                handle = os.open(self._temporary_name, _NAMELESS, 0o600)
+            else:
+                handle, temporary = tempfile.mkstemp(dir=self._temporary)
+        except FileNotFoundError:
+            self._check_there()
+            raise
         try:
             _write_all(handle, parts)
             os.fsync(handle)
@@ -228,22 +235,31 @@ class DiskStore:
     def _read(self, key: str, start: int, length: int | None) -> bytearray:
         """Bytes from `start` on, fewer than asked for when the file ends there."""
         try:
-            file = (self._root / key).open("rb", buffering=0)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            handle = os.open(f"{self._root_name}/{key}", _READ)
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_there()
             raise ObjectNotFoundError(key) from None
-        with file:
-            status = os.fstat(file.fileno())
+        try:
+            status = os.fstat(handle)
+            if stat.S_ISDIR(status.st_mode):
+                raise ObjectNotFoundError(key)
             # The length is bounded by the file's before memory is taken for it.
             end = status.st_size if length is None else min(status.st_size, start + length)
-            file.seek(start)
             # Writable, so that whoever asked may patch it without another copy.
             data = bytearray(max(0, end - start))
+            os.lseek(handle, start, os.SEEK_SET)
             filled = 0
             with memoryview(data) as view:
-                while filled < len(data) and (count := file.readinto(view[filled:])):
+                while filled < len(data) and (count := os.readv(handle, [view[filled:]])):
                     filled += count
             del data[filled:]
+        finally:
+            os.close(handle)
         return data
+
+    def _list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
+        self._check_there()
+        return list(islice(self._walk("", prefix, start_after), PAGE_OBJECTS_MAX))
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Objects below a folder ("" or ending in "/") in the order of their whole keys."""
@@ -267,6 +283,7 @@ class DiskStore:
                     yield ObjectInfo(key, status.st_size, modified_ms)
 
     def _delete(self, keys: Sequence[str]) -> list[DeleteRefusal]:
+        self._check_there()
         refused = []
         for key in dict.fromkeys(keys):
             path = self._root / key

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from broker.api import Cold
-from broker.edge.limits import ConnectionLimits, ServerLimits
+from broker.edge.limits import REQUEST_BYTES, ConnectionLimits, ServerLimits
 from protocol import apis, messages
 from protocol.errors import ErrorCode, ProtocolError
 from tests.broker.edge.stage import connected, staged
@@ -251,7 +251,7 @@ async def test_reading_stops_at_the_bound_of_unanswered_requests_and_goes_on_bel
 
 
 async def test_reading_stops_at_the_bound_of_unanswered_bytes():
-    async with connected(limits=limits(bytes_max=1000)) as (stage, peer):
+    async with connected(limits=limits(bytes_max=1000 + REQUEST_BYTES)) as (stage, peer):
         peer.send(*PRODUCE, body=bytes(900))
         assert not peer.transport.read_paused
         peer.send(*PRODUCE, body=bytes(900))
@@ -259,6 +259,21 @@ async def test_reading_stops_at_the_bound_of_unanswered_bytes():
         await stage.answer(1)
         assert peer.transport.read_paused, "an answer that cannot leave yet releases nothing"
         await stage.answer()
+        assert not peer.transport.read_paused
+
+
+@pytest.mark.promise("P15")
+async def test_the_memory_of_small_requests_counts_beside_their_bytes():
+    async with connected(limits=limits(bytes_max=10 * REQUEST_BYTES)) as (stage, peer):
+        for _ in range(9):
+            peer.send(*PRODUCE)
+        assert not peer.transport.read_paused
+        peer.send(*PRODUCE)
+        assert peer.transport.read_paused
+        assert stage.node.stats.held_bytes >= 10 * REQUEST_BYTES
+        for index in range(10):
+            await stage.answer(index)
+        assert stage.node.stats.held_bytes == 0
         assert not peer.transport.read_paused
 
 
