@@ -30,8 +30,8 @@ class ConnectionLimits:
     with ApiVersions, so a Produce of the greatest usual size must pass."""
     requests_max: int = 1024
     """Unanswered ones. A client that has no bound of its own fills a round trip with them: 64 requests of
-    16 KiB are 13 MB/s where PUTs take 80 ms."""
-    bytes_max: int = 16 * MiB
+    16 KiB were 13 MB/s where PUTs take 80 ms."""
+    bytes_max: int = 32 * MiB
     """Unanswered requests, with `REQUEST_BYTES` for each; one frame more may come on top."""
     write_buffer_bytes: int = 512 * KiB
     """Unsent answers; the answer that goes over comes on top."""
