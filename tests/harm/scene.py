@@ -7,10 +7,12 @@ what the agent came to. The attack has its own addresses and loop; the canary is
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ ATTACK_S_MAX = 90.0
 WATCHED_S_MIN = 2.5
 """However short the attack: what it leaves behind is seen too."""
 WARM_S = 0.7
+MEMORY_BYTES_MIN = 4 << 30
 
 
 @dataclass
@@ -150,10 +153,29 @@ def attack(
 
 async def verdict_of(declared: Declared, folder: Path, *, checkout: Path | None = None) -> Verdict:
     """Run one attack against an agent of this checkout, or of another."""
+    with _calm_folder(folder / "data") as data:
+        return await _verdict_of(declared, folder, data, checkout)
+
+
+@contextlib.contextmanager
+def _calm_folder(otherwise: Path) -> Iterator[Path]:
+    """For the agent's data: in memory where there is room. A sync of a disk waits for whatever else the
+    machine writes, which would pass for what the attack does."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or shutil.disk_usage(memory).free < MEMORY_BYTES_MIN:
+        yield otherwise
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="frazil-harm-") as folder:
+        yield Path(folder)
+
+
+async def _verdict_of(
+    declared: Declared, folder: Path, data: Path, checkout: Path | None
+) -> Verdict:
     registry_port = free_port()
     words = [f"schema.registry.listeners=http://127.0.0.1:{registry_port}", *QUICK]
     arguments = [each for word in (*words, *declared.settings) for each in ("--set", word)]
-    agent = FrazilDev(folder, *arguments)
+    agent = FrazilDev(folder, *arguments, "--data", str(data))
     if declared.descriptors is not None:
         limited = f'ulimit -n {declared.descriptors}; exec "$@"'
         agent.child.argv[:0] = ["sh", "-c", limited, "sh"]
