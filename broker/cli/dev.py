@@ -41,6 +41,9 @@ def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> di
         "store": f"file://{quote(str(folder))}/objects",
         "log": f"sqlite://{folder}/log.db",
         "node.name": "dev",
+        # A disk answers so soon that nothing is gained by more under way, and each node is a connection
+        # and a thread of every producer: 40 transactional ones commit half as often with 8.
+        "frazil.nodes.per.agent": "1",
         "logs.level": "warning",
     }
 

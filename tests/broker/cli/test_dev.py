@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli import dev
+from broker.config.settings import load
 from broker.trial.secure_dev import SecureFolder
 
 
@@ -66,3 +67,11 @@ def test_the_greeting_tells_the_export_where_a_registry_is_that_is_not_where_it_
     assert " --set schema.registry.url=http://127.0.0.1:18081\n" in moved
     usual = dev.greeting(listening | {"registry": ("127.0.0.1", 8081)}, data=tmp_path)
     assert "schema.registry.url" not in usual
+
+
+def test_frazil_dev_is_one_node_to_its_clients_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    given = dev.defaults(port=9092, http_port=9094, registry_port=0, data=tmp_path)
+    plain = load(defaults=given, toml=None, environ={}, flags=[])
+    assert plain.settings.nodes_per_agent == 1
+    told = load(defaults=given, toml=None, environ={}, flags=["frazil.nodes.per.agent=8"])
+    assert told.settings.nodes_per_agent == 8
