@@ -2,23 +2,19 @@
 
 A recent chunk is read whole: other partitions of it will be asked for in a moment, by the same
 consumers. Of older ones only ranges are read, as of segments and of pages; ranges of one object
-that lie close together are merged, since a request costs more than the bytes between. Those of segments
-are merged up to the size of a part: what is read together has to be copied apart, or one part that stays in
-memory would keep all others, and fresh memory for so much costs more than a request. Pure.
+that lie close together are merged, since a request costs more than the bytes between. Pure.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from storage.formats.spans import ObjectId, ObjectKind, Page, Span
+from storage.formats.spans import ObjectId, Page, Span
 
 KiB: Final = 1024
 GAP_BYTES_MAX: Final = 128 * KiB
 """Bytes that nobody asked for, read along to save a request (about 1 ms of a stream)."""
 RANGE_BYTES_MAX: Final = 8 * 1024 * KiB
 """A merged range grows no further; a single span may be larger."""
-SEGMENT_RANGE_BYTES_MAX: Final = 1024 * KiB
-"""Likewise, of a segment."""
 
 
 class SpanRead(NamedTuple):
@@ -111,13 +107,11 @@ def _by_start(piece: Span | Page | SpanPart) -> int:
 def _ranges(object_id: ObjectId, pieces: Sequence[Piece]) -> Iterable[Read[Piece]]:
     """Merge pieces, sorted by their start, to ranges."""
     group: list[Piece] = []
-    is_segment = object_id.kind is ObjectKind.SEGMENT
-    most = SEGMENT_RANGE_BYTES_MAX if is_segment else RANGE_BYTES_MAX
     for piece in pieces:
         end = piece.start + piece.length
         if group:
             gap = piece.start - (group[-1].start + group[-1].length)
-            if gap > GAP_BYTES_MAX or end - group[0].start > most:
+            if gap > GAP_BYTES_MAX or end - group[0].start > RANGE_BYTES_MAX:
                 yield _range(object_id, group)
                 group = []
         group.append(piece)

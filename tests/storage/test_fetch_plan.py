@@ -66,14 +66,6 @@ def test_merged_range_does_not_grow_without_bound() -> None:
     ]
 
 
-def test_parts_of_a_segments_span_are_read_each_alone_and_small_spans_of_one_together() -> None:
-    segment = CHUNK._replace(kind=ObjectKind.SEGMENT)
-    parts = [wanted(at * MiB, MiB, object_id=segment) for at in range(3)]
-    assert ranges(*parts) == [(0, MiB), (MiB, MiB), (2 * MiB, MiB)]
-    small = [wanted(at * 1000, 1000, object_id=segment) for at in range(3)]
-    assert ranges(*small) == [(0, 3000)]
-
-
 def test_single_span_of_any_length_is_read() -> None:
     assert ranges(wanted(7, 40 * MiB)) == [(7, 40 * MiB)]
 
