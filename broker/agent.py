@@ -27,7 +27,7 @@ from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import memory_bound
 from broker.composition import Parts, compose, load_layouts
 from broker.config.listeners import with_node_counts
-from broker.config.settings import Settings, advertised, listeners_of, name_of
+from broker.config.settings import ONE_AGENT, Settings, advertised, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections
 from broker.edge.secured import SecuredError, secured_listeners
@@ -72,6 +72,8 @@ DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
 AJAR_S_MAX = 2.0
 """Kafka's clients wait no longer behind a port of an agent that does not serve yet."""
+AJAR_ALONE_S_MAX = 10.0
+"""Likewise, where no other agent can have the log: they have nowhere else to go."""
 HTTP_S_MAX = 1.0
 """HTTP does not wait any longer for Kafka's clients to be served first."""
 
@@ -294,7 +296,9 @@ class Agent:
     async def _keep_ajar(self) -> None:
         """Have clients wait; have them look elsewhere if it takes long."""
         try:
-            async with asyncio.timeout(AJAR_S_MAX - self._ajar_ms() / 1000):
+            is_alone = self._settings.log_url.startswith(ONE_AGENT)
+            most_s = AJAR_ALONE_S_MAX if is_alone else AJAR_S_MAX
+            async with asyncio.timeout(most_s - self._ajar_ms() / 1000):
                 await self._listening.wait()
         except TimeoutError:
             self._shut_doors()

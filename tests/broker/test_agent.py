@@ -137,14 +137,19 @@ async def test_what_a_client_sent_long_before_an_agent_served_changes_nothing() 
 
 
 @pytest.mark.promise("P16")
+@pytest.mark.parametrize(
+    ("log", "bound"),
+    [("memory://", "AJAR_ALONE_S_MAX"), ("etcd://127.0.0.1:1/frazil", "AJAR_S_MAX")],
+)
 async def test_who_waits_for_an_agent_that_takes_long_is_turned_away(
-    monkeypatch: pytest.MonkeyPatch,
+    log: str, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "AJAR_S_MAX", 0.3)
+    monkeypatch.setattr(agent, bound, 0.3)
     place, go_on = Place(), asyncio.Event()
     store = place.store()
     store.before["get"] = held(go_on)
-    async with agent_of(place, f"listen=127.0.0.1:{free_port()}", store=store) as running:
+    settings = (f"listen=127.0.0.1:{free_port()}", f"log={log}")
+    async with agent_of(place, *settings, store=store) as running:
         with contextlib.suppress(ConnectionResetError, asyncio.IncompleteReadError):
             assert await turned_away(running.port)
         go_on.set()
