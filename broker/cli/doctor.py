@@ -126,7 +126,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
             yield _owner(settings, owner)
             slow = f", slow: {took_ms} ms" if took_ms > SLOW_MS else f", {took_ms} ms"
             yield Finding("store", bad=False, text=f"{where} can be written and read{slow}")
-            for _, reason in refused:
+            for reason in dict.fromkeys(reason for _, reason in refused):
                 yield Finding(
                     "store",
                     bad=True,
