@@ -3,12 +3,12 @@
     ports bound ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
          nobody is served until then, readiness says no (P12, P16)
 
-What holds: an agent whose store or log is away waits, at start and later; it does not end. Until it
-serves Kafka's clients wait behind its ports (`broker.doors`), until AJAR_S_MAX has passed or store or log
-are known to be away; then they are refused and look elsewhere. Who waited for longer than a stall is suspect
-(P17). HTTP, and what it is made of, comes after Kafka's clients where they can be served at
-once, since an agent that was killed is waited for. An agent ends by `stop` (SIGTERM), when another process took its node name, when the log cannot be followed
-(P13), when store or log are another cluster's, or the log is older than the store: always with a sentence.
+What holds: an agent whose store or log is away waits, at start and later; it does not end. Until it serves
+Kafka's clients wait behind its ports (`broker.doors`), each for no longer than a stall (P17), until
+AJAR_S_MAX has passed or store or log are known to be away; then they are refused and look elsewhere. HTTP
+comes after Kafka's clients where they can be served at once. An agent ends by `stop` (SIGTERM), when
+another process took its node name, when the log cannot be followed (P13), when store or log are another
+cluster's, or the log is older than the store: always with a sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
 simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).
@@ -71,9 +71,8 @@ TELL_AGAIN_S = 30.0
 DEPART_S_MAX = 2.0
 """Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
 AJAR_S_MAX = 2.0
-"""Kafka's clients wait no longer behind a port of an agent that does not serve yet."""
 AJAR_ALONE_S_MAX = 10.0
-"""Likewise, where no other agent can have the log: they have nowhere else to go."""
+"""Kafka's clients wait no longer until an agent serves; the second where no other can have its log."""
 HTTP_S_MAX = 1.0
 """HTTP does not wait any longer for Kafka's clients to be served first."""
 
@@ -294,17 +293,25 @@ class Agent:
         return bound
 
     async def _keep_ajar(self) -> None:
-        """Have clients wait; have them look elsewhere if it takes long."""
-        try:
-            is_alone = self._settings.log_url.startswith(ONE_AGENT)
-            most_s = AJAR_ALONE_S_MAX if is_alone else AJAR_S_MAX
-            async with asyncio.timeout(most_s - self._ajar_ms() / 1000):
-                await self._listening.wait()
-        except TimeoutError:
-            self._shut_doors()
+        """Have clients wait, none as long as a stall (P17); have them look elsewhere if it takes long."""
+        alone = self._settings.log_url.startswith(ONE_AGENT)
+        most_s = AJAR_ALONE_S_MAX if alone else AJAR_S_MAX
+        for _ in range(max(1, round(most_s * 1000 / self._settings.stall_ms))):
+            left_ms = self._settings.stall_ms - self._ajar_ms()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._listening.wait()
+                    return
+            self._turn_away()
+        self._shut_doors()
 
     def _ajar_ms(self) -> int:
         return self._parts.boot_ms() - self._ajar_since_ms
+
+    def _turn_away(self) -> None:
+        for _, door in self._doors:
+            door.turn_away()
+        self._ajar_since_ms = self._parts.boot_ms()
 
     def _shut_doors(self) -> None:
         for _, door in self._doors:
@@ -313,8 +320,8 @@ class Agent:
     async def _listen(self) -> None:
         """Let clients in. Raises AgentError when somebody else listens by now."""
         assert self._server is not None
-        if any(door.is_ajar for _, door in self._doors):
-            self._server.watch.waited(self._parts.boot_ms(), self._ajar_ms())
+        if self._ajar_ms() > self._settings.stall_ms:
+            self._turn_away()
         for name, door in list(self._doors):
             if self._leaving:
                 return

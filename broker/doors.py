@@ -10,8 +10,8 @@ twice as long, up to ten seconds): most of the gap that they see would be theirs
 ports before it imports what it needs to serve (`reserve`).
 
 What holds: a door that is shut refuses connections, so clients look elsewhere; whoever waited behind
-it is turned away. How long a door may be ajar, and what is thought of whoever waited behind one for long
-(P17), is the agent's business (`broker.agent`).
+it is turned away. How long a door may be ajar, and that nobody waits behind one for long (P17), is
+the agent's business (`broker.agent`).
 
 Left out: who is behind a door (`broker.edge`, `broker.http`).
 """
@@ -69,11 +69,6 @@ class Door:
         self._is_ajar = False
         self._closed = False
 
-    @property
-    def is_ajar(self) -> bool:
-        """Somebody may wait behind it."""
-        return self._is_ajar
-
     async def bind(self, host: str, port: int) -> tuple[str, int]:
         """Have the port; what was bound. Raises DoorError."""
         self._is_known = port != 0
@@ -128,6 +123,12 @@ class Door:
                 # A socket that does not listen (any more) says that it is not connected.
                 with suppress(OSError), bound.dup() as same:
                     same.shutdown(socket.SHUT_RD)
+
+    def turn_away(self) -> None:
+        """Those who wait; whoever comes then waits, if the door is ajar."""
+        if self._is_ajar:
+            self.shut()
+            self.set_ajar()
 
     async def open(self, factory: Factory) -> None:
         """Let in who waits, and whoever comes; `factory` makes their protocols. Raises DoorError."""

@@ -50,11 +50,6 @@ class StallWatch:
             self.longest_ms = max(self.longest_ms, gap_ms)
             self.stalled_ms += gap_ms
 
-    def waited(self, now_ms: int, waited_ms: int) -> None:
-        """Connections that are accepted now may have waited for so long, with what they sent."""
-        if waited_ms > self._stall_ms_max:
-            self._seen_ms = self._ended_ms = now_ms
-
     @property
     def just_ended(self) -> bool:
         """Whether a stall ended so lately that a new connection may have waited through it."""

@@ -143,14 +143,31 @@ async def test_a_port_that_somebody_has_is_left_out_and_the_agent_says_so() -> N
             await bound_door(port, reserved)
 
 
+@pytest.mark.promise("P17")
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_waited_for_long_is_turned_away_and_whoever_comes_then_waits(loop: NewLoop) -> None:
+    async def test() -> None:
+        door = await bound_door(port := free_port())
+        door.set_ajar()
+        before = await Client.connect(port)
+        door.turn_away()
+        after = await Client.connect(port)
+        await door.open(Echo)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await before.answer()
+        assert await after.answer() == b"hello"
+        door.close()
+
+    on(loop, test)
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_nobody_waits_behind_a_door_that_was_shut(loop: NewLoop) -> None:
     async def test() -> None:
         door = await bound_door(port := free_port())
         door.set_ajar()
-        assert door.is_ajar
         door.shut()
-        assert not door.is_ajar
+        door.turn_away()
         with pytest.raises(ConnectionRefusedError):
             await Client.connect(port)
         door.close()

@@ -103,19 +103,6 @@ def test_another_stall_begins_anew():
     assert read(trust, watch) == 1
 
 
-@pytest.mark.promise("P17")
-def test_who_waited_for_long_until_an_agent_served_is_suspect_and_who_comes_later_is_not():
-    watch = StallWatch(0, stall_ms_max=1_000)
-    watch.waited(500, 1_000)
-    assert Trust(watch).trusted
-    watch.waited(600, 1_001)
-    assert not Trust(watch).trusted
-    watch.observe(1_600)
-    assert not Trust(watch).trusted
-    watch.observe(1_601)
-    assert Trust(watch).trusted
-
-
 def test_a_connection_accepted_right_after_a_stall_is_suspect_and_a_later_one_is_not():
     watch, _ = stalled()
     assert not Trust(watch).trusted
