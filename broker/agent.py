@@ -3,12 +3,11 @@
     ports bound ─▶ store and log are ours? ─▶ session, log's end reached ─▶ serving ─▶ leaving
          nobody is served until then, readiness says no (P12, P16)
 
-What holds: an agent whose store or log is away waits, at start and later; it does not end. Until it serves
-Kafka's clients wait behind its ports (`broker.doors`), each for no longer than a stall (P17), until
-AJAR_S_MAX has passed or store or log are known to be away; then they are refused and look elsewhere. HTTP
-comes after Kafka's clients where they can be served at once. An agent ends by `stop` (SIGTERM), when
-another process took its node name, when the log cannot be followed (P13), when store or log are another
-cluster's, or the log is older than the store: always with a sentence.
+What holds: an agent whose store or log is away waits, at start and later; it does not end. Until it serves Kafka's
+clients wait behind its ports (`broker.doors`), each for no longer than a stall (P17), until AJAR_S_MAX has passed or
+store or log are known to be away; then they are refused and look elsewhere. HTTP comes after Kafka's clients where
+they can be served at once. An agent ends by `stop` (SIGTERM), when another process took its node name, the log cannot
+be followed (P13), store or log are another cluster's, or the log is older than the store: always with a sentence.
 
 Everything runs on the loop it is started on, with the clocks and the chance of `Parts`, so the
 simulator builds the same agents. Left out: processes, signals, real clocks (`broker.process`).
@@ -294,10 +293,10 @@ class Agent:
 
     async def _keep_ajar(self) -> None:
         """Have clients wait, none as long as a stall (P17); have them look elsewhere if it takes long."""
-        alone = self._settings.log_url.startswith(ONE_AGENT)
-        most_s = AJAR_ALONE_S_MAX if alone else AJAR_S_MAX
-        for _ in range(max(1, round(most_s * 1000 / self._settings.stall_ms))):
-            left_ms = self._settings.stall_ms - self._ajar_ms()
+        settings = self._settings
+        most_s = AJAR_ALONE_S_MAX if settings.log_url.startswith(ONE_AGENT) else AJAR_S_MAX
+        for _ in range(max(1, round(most_s * 1000 / settings.stall_ms))):
+            left_ms = settings.stall_ms - self._ajar_ms()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1000):
                     await self._listening.wait()

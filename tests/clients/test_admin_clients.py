@@ -347,7 +347,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }
 OTHER_WORDS: Final = "other words for what is wrong with a value"
 DIFFERENT: Final = {
-    ("librdkafka", "describe_cluster"): "an agent is several nodes to librdkafka",
     ("librdkafka", "incremental_alter_configs to nonsense"): OTHER_WORDS,
     ("sarama", "IncrementalAlterConfig to nonsense"): OTHER_WORDS,
     ("kafka-python", "create_topics"): "Frazil's own configs of topics are told, too",
