@@ -1,5 +1,6 @@
 """The admin clients of librdkafka, kafka-python, sarama and franz-go, method by method, beside Kafka itself."""
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +54,12 @@ from kafka.admin import OffsetSpec as PythonOffset
 from kafka.admin import ResourceType as PythonType
 from kafka.admin import ScramMechanism as PythonMechanism
 from kafka.admin import UserScramCredentialUpsertion as PythonUpsertion
-from kafka.errors import CoordinatorNotAvailableError
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+    TransactionalIdNotFoundError,
+)
 from kafka.errors import KafkaError as PythonError
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PythonPartition
@@ -69,13 +75,36 @@ AUTHORIZER: Final = (
     "super.users=User:ANONYMOUS",
 )
 HOUR: Final = "3600000"
+COORDINATED: Final = 50
+"""Transactional ids that are asked for until somebody coordinates each: as many as there are partitions."""
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Both have an authorizer, and everybody may do everything."""
     with pair(tmp_path_factory.mktemp("admin"), *AUTHORIZER) as both:
+        for bootstrap in both:
+            _until_transactions_are_coordinated(bootstrap)
         yield both
+
+
+def _until_transactions_are_coordinated(bootstrap: str) -> None:
+    """Kafka makes the topic when somebody asks for the first time, and loads each partition of it."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+
+    def is_coordinated() -> bool:
+        try:
+            for number in range(COORDINATED):
+                with contextlib.suppress(TransactionalIdNotFoundError):
+                    admin.describe_transactions([f"nobody{number or ''}"])
+        except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError):
+            return False
+        return True
+
+    try:
+        until(is_coordinated, bool, seconds=30)
+    finally:
+        admin.close()
 
 
 Calls = Mapping[str, Callable[[], object]]
@@ -253,20 +282,6 @@ def by_kafka_python(bootstrap: str) -> dict[str, str]:
     def offset(spec: PythonOffset) -> object:
         return admin.list_partition_offsets({place: spec})
 
-    def described(transactional_id: str) -> object:
-        def is_coordinated() -> bool:
-            try:
-                admin.describe_transactions([transactional_id])
-            except CoordinatorNotAvailableError:
-                return False
-            except PythonError:
-                pass
-            return True
-
-        # Kafka's coordinator has to make its topic first.
-        until(is_coordinated, bool, seconds=30)
-        return admin.describe_transactions([transactional_id])
-
     calls: Calls = {
         "create_topics": lambda: admin.create_topics([PythonTopic(topic, 1, 1)]),
         "create_topics again": lambda: admin.create_topics([PythonTopic(topic, 1, 1)]),
@@ -287,7 +302,7 @@ def by_kafka_python(bootstrap: str) -> dict[str, str]:
         "describe_log_dirs": lambda: len(admin.describe_log_dirs()),
         "describe_producers": lambda: admin.describe_producers([place]),
         "list_transactions": admin.list_transactions,
-        "describe_transactions": lambda: described("nobody"),
+        "describe_transactions": lambda: admin.describe_transactions(["nobody"]),
         "find_hanging_transactions": admin.find_hanging_transactions,
         "alter_group_offsets": lambda: admin.alter_group_offsets(
             group, {place: OffsetAndMetadata(0, "", -1)}
