@@ -44,6 +44,8 @@ class LogClientStats:
     """Gauge: of the snapshot that this agent began with; 0: it began with the log's beginning."""
     snapshot_seconds: float = 0.0
     """Gauge: what finding, reading and restoring it took."""
+    snapshot_bytes: int = 0
+    """Gauge: of that snapshot."""
     log_bytes: int = 0
     """Gauge: payloads applied since the older published snapshot, or since this agent began."""
 

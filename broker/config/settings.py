@@ -219,7 +219,8 @@ class Settings:
     snapshot_interval_ms: int = _setting("snapshot.interval.ms", "600000", milliseconds(1000, 86_400_000),
         "A snapshot is made this often, if there is anything new.")
     snapshot_log_bytes: int = _setting("snapshot.log.bytes", "128MiB", byte_count(64 * KiB, GiB),
-        "A snapshot is made after so much of the metadata log, however soon that is.")
+        "A snapshot is made after so much of the metadata log, however soon that is; sooner when that"
+        " is more than the newest snapshot, and 8 MiB, counting 256 bytes for an entry besides its own.")
     merge_interval_ms: int = _setting("merge.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often small spans of partitions are merged into segments.")
     merge_age_ms: int = _setting("merge.age.ms", "60000", milliseconds(0, LONG_MS),

@@ -89,6 +89,7 @@ class Loader:
                 f"it is of position {head.position}, digest {head.digest.hex()}, and not"
                 f" {named.position}, {named.digest.hex()} as the log says"
             )
+        self._stats.snapshot_bytes = sum(map(len, parts))
         with _without_collector():
             await run_steps(restoring(self._machine, parts))
 

@@ -179,8 +179,8 @@ class Cluster:
         await self.do(ReleaseJobs((JobKind.SNAPSHOT,), INCARNATION_NONE))
         return parts
 
-    async def tail(self, topic_ids: list[TopicId], entries: int) -> None:
-        """What was written since: chunks of twenty spans."""
+    async def tail(self, topic_ids: list[TopicId], entries: int, each: int) -> None:
+        """What was written since: chunks of so many spans each."""
         writer = self.machine.incarnations.get(self.session.incarnation)
         assert writer is not None
         number = 10**6
@@ -188,8 +188,8 @@ class Cluster:
         for entry in range(entries):
             topic_id = topic_ids[entry % len(topic_ids)]
             item = Item(0, SPAN_BYTES, RECORDS, NOW_MS)
-            spans = tuple(ChunkSpan(topic_id, at, at * SPAN_BYTES, (item,)) for at in range(20))
-            await self.do(CommitChunk(number, 20 * SPAN_BYTES, spans))
+            spans = tuple(ChunkSpan(topic_id, at, at * SPAN_BYTES, (item,)) for at in range(each))
+            await self.do(CommitChunk(number, each * SPAN_BYTES, spans))
             number += 1
 
 
@@ -256,7 +256,7 @@ async def make(folder: Path, arguments: argparse.Namespace) -> None:
     memory(f"snapshot in {len(parts)} parts", sum(map(len, parts)))
     memory("resident at most, who makes and verifies it", peak_bytes())
     measure_restore(parts)
-    await cluster.tail(topic_ids, arguments.tail)
+    await cluster.tail(topic_ids, arguments.tail, arguments.tail_spans)
     await log.aclose()
     await store.aclose()
 
@@ -349,7 +349,8 @@ def main() -> None:
     parser.add_argument("--in-memory", type=int, default=2_000_000)
     parser.add_argument("--windows", type=int, default=100_000)
     parser.add_argument("--groups", type=int, default=1_000)
-    parser.add_argument("--tail", type=int, default=2_000)
+    parser.add_argument("--tail", type=int, default=2_000, help="entries behind the snapshot")
+    parser.add_argument("--tail-spans", type=int, default=20, help="of each of those")
     parser.add_argument("--start", type=Path, help="start an agent on what lies in this folder")
     arguments = parser.parse_args()
     if arguments.start is not None:

@@ -4,7 +4,9 @@ Retention, merging, spilling, compaction and collection look again after their i
 time alone makes records old. A snapshot is worth its bytes only when the machine has changed:
 twice after the newest change, since objects go, and the log is cut, by the older of two. Ticks and
 the like are no changes, but there must not be ever more of them in the log, nor may they fill its
-budget, so many entries or bytes are a reason as well. Rounds that fail are repeated after pauses that double.
+budget, so many entries or bytes are a reason as well. Who starts has to load the newest snapshot and to apply
+what came since: the next is due when that has become as much as the snapshot, within two bounds, so that
+neither grows alone and snapshots cost no more than the log. Rounds that fail are repeated after pauses that double.
 
 `RequestJob` runs a kind at once; requests are told apart by their positions.
 """
@@ -25,6 +27,10 @@ FAILED: Final = RetryPolicy(first_s=5.0, longest_s=600.0)
 SNAPSHOTS_AFTER_CHANGE: Final = 2
 QUIET_ENTRIES_MAX: Final = 10_000
 """Of an idle cluster, since its newest snapshot: a week of ticks of one agent."""
+SNAPSHOT_LOG_BYTES_MIN: Final = 8 << 20
+"""About half a second of applying."""
+ENTRY_BYTES: Final = 256
+"""An entry takes as long to apply as so many bytes more of the batches that it names."""
 
 
 def intervals_ms(settings: Settings) -> dict[JobKind, int]:
@@ -90,9 +96,18 @@ class Schedule:
             if row.failures == 0:
                 row.due_ms = min(row.due_ms, now_ms + row.interval_ms)
 
-    def due(self, kind: JobKind, *, now_ms: int, requested: Position, log_bytes: int) -> bool:
+    def due(
+        self,
+        kind: JobKind,
+        *,
+        now_ms: int,
+        requested: Position,
+        log_bytes: int,
+        snapshot_bytes: int,
+    ) -> bool:
         """Should a round begin? `requested`: position of the newest request for the kind, of those
-        that are to be answered here; `log_bytes`: of the log since the newest snapshot."""
+        that are to be answered here; `log_bytes`: of the log since the newest snapshot, with
+        ENTRY_BYTES for each entry; `snapshot_bytes`: of that snapshot."""
         row = self._kinds.get(kind)
         if row is None or row.running:
             return False
@@ -100,7 +115,8 @@ class Schedule:
             return row.failures == 0 or now_ms >= row.due_ms
         if kind is not JobKind.SNAPSHOT:
             return now_ms >= row.due_ms
-        if log_bytes >= self._snapshot_log_bytes and row.failures == 0:
+        enough = max(snapshot_bytes, SNAPSHOT_LOG_BYTES_MIN)
+        if log_bytes >= min(enough, self._snapshot_log_bytes) and row.failures == 0:
             return True
         if self._since_change >= SNAPSHOTS_AFTER_CHANGE and self._entries < QUIET_ENTRIES_MAX:
             return False

@@ -26,7 +26,7 @@ from broker.jobs.worker.context import (
     UndeletedObjects,
 )
 from broker.jobs.worker.pace import Pace
-from broker.jobs.worker.schedule import Schedule, intervals_ms
+from broker.jobs.worker.schedule import ENTRY_BYTES, Schedule, intervals_ms
 from coordinator.commands.entries import Command, DeleteTopic, Outcome
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob, RequestJob
 from coordinator.log.metadata_log import LogEntry, MetadataLog
@@ -121,6 +121,8 @@ class Worker:
         self._reporting: dict[JobKind, asyncio.Task[None]] = {}
         self._bytes_at_begin = 0
         """What of the log had been read when the newest snapshot was begun."""
+        self._written_bytes = 0
+        """Of the newest snapshot that was made here; 0: none was."""
         self._look_now = asyncio.Event()
         self._schedule: Schedule | None = None
 
@@ -200,6 +202,7 @@ class Worker:
                     now_ms=_now_ms(),
                     requested=requested,
                     log_bytes=self._log_bytes(),
+                    snapshot_bytes=self._written_bytes or self.stats.replica.snapshot_bytes,
                 ):
                     asked = schedule.begun(kind, requested=requested)
                     tasks.create_task(
@@ -233,6 +236,8 @@ class Worker:
             logger.exception("job %s failed by a bug", kind.name.lower())
         stats.seconds += loop.time() - begun_s
         stats.failures += failure is not None
+        if kind is JobKind.SNAPSHOT and failure is None:
+            self._written_bytes = stats.bytes_written - before.bytes_written
         schedule.ended(kind, now_ms=_now_ms(), failed=failure is not None)
         if (last := context.last_report(failure=failure)) is not None:
             self._send_report(last)
@@ -298,7 +303,7 @@ class Worker:
 
 
 class _CountedLog:
-    """The log as the link has it, and how many bytes were read of it."""
+    """The log as the link has it, and how much was read of it, as `Schedule.due` counts it."""
 
     def __init__(self, link: Link) -> None:
         self.bytes_read = 0
@@ -309,7 +314,7 @@ class _CountedLog:
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         async with aclosing(self._tail(after)) as batches:
             async for batch in batches:
-                self.bytes_read += sum([len(entry.payload) for entry in batch])
+                self.bytes_read += sum([ENTRY_BYTES + len(entry.payload) for entry in batch])
                 yield batch
 
 

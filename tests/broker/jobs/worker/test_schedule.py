@@ -2,7 +2,12 @@
 
 import pytest
 
-from broker.jobs.worker.schedule import FAILED, QUIET_ENTRIES_MAX, Schedule
+from broker.jobs.worker.schedule import (
+    FAILED,
+    QUIET_ENTRIES_MAX,
+    SNAPSHOT_LOG_BYTES_MIN,
+    Schedule,
+)
 from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob
 from protocol.types import POSITION_ZERO, Position
@@ -14,11 +19,14 @@ CHANGE = [CreateTopic("t", 1, ())]
 
 
 class Scheduled:
-    def __init__(self) -> None:
+    def __init__(self, *, snapshot_log_bytes: int = 1_000) -> None:
         self.now_ms = 1_000_000
         self.log_bytes = 0
+        self.snapshot_bytes = 0
         self.requested = dict.fromkeys(JobKind, POSITION_ZERO)
-        self.schedule = Schedule(dict(INTERVALS), snapshot_log_bytes=1_000, now_ms=self.now_ms)
+        self.schedule = Schedule(
+            dict(INTERVALS), snapshot_log_bytes=snapshot_log_bytes, now_ms=self.now_ms
+        )
 
     def due(self, kind: JobKind) -> bool:
         return self.schedule.due(
@@ -26,6 +34,7 @@ class Scheduled:
             now_ms=self.now_ms,
             requested=self.requested[kind],
             log_bytes=self.log_bytes,
+            snapshot_bytes=self.snapshot_bytes,
         )
 
     def round(self, kind: JobKind, *, failed: bool = False) -> bool:
@@ -118,6 +127,21 @@ def test_a_snapshot_waits_for_its_interval_or_for_enough_of_the_log() -> None:
     assert not at.due(SNAPSHOT)
     at.now_ms += INTERVALS[SNAPSHOT]
     at.round(SNAPSHOT)
+
+
+def test_a_snapshot_is_due_after_as_much_log_as_the_newest_has_bytes_within_two_bounds() -> None:
+    most = 8 * SNAPSHOT_LOG_BYTES_MIN
+    for snapshot_bytes, due_bytes in (
+        (0, SNAPSHOT_LOG_BYTES_MIN),
+        (2 * SNAPSHOT_LOG_BYTES_MIN, 2 * SNAPSHOT_LOG_BYTES_MIN),
+        (2 * most, most),
+    ):
+        at = Scheduled(snapshot_log_bytes=most)
+        at.snapshot_bytes = snapshot_bytes
+        at.log_bytes = due_bytes - 1
+        assert not at.due(SNAPSHOT)
+        at.log_bytes = due_bytes
+        assert at.due(SNAPSHOT)
 
 
 def test_an_idle_cluster_makes_two_snapshots_and_no_more() -> None:
