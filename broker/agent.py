@@ -381,7 +381,8 @@ class Agent:
         settings, parts = self._settings, self._parts
         clock, boot_ms = self._use.by("clock"), parts.boot_ms
         time = StoreTime(clock, now_ms=parts.now_ms, boot_ms=boot_ms, rng=parts.rng)
-        writer = Writer(parts.store, cluster_id=settings.cluster_id, rng=parts.rng)
+        cluster, rng, loop_ns = settings.cluster_id, parts.rng, parts.loop_ns
+        writer = Writer(parts.store, cluster_id=cluster, rng=rng, clock_ns=loop_ns)
         node = compose(
             settings,
             parts,
@@ -395,9 +396,7 @@ class Agent:
         log_client = node.log_client
         log_client.on_incarnation(self._session_changed)
         jobs = self._job_host(log_client)
-        checkpoints = LogCheckpoints(
-            self._use.by("checkpoint"), log_client, cluster_id=settings.cluster_id
-        )
+        checkpoints = LogCheckpoints(self._use.by("checkpoint"), log_client, cluster_id=cluster)
         limits = limits_of(node, descriptors=self._descriptors)
         load = LoadWatch(
             node,

@@ -12,7 +12,7 @@ from coordinator.commands.entries import Command, Outcome
 from coordinator.log.metadata_log import LogError, LogUnavailableError, MetadataLog
 from coordinator.machine.machine import Machine
 from coordinator.own_entries import OwnEntries
-from coordinator.proposer import NotDoneError, Proposer
+from coordinator.proposer import FirstNotDoneError, NotDoneError, Proposer
 from coordinator.replica import Applied, Replica, ReplicaStoppedError, first_error
 from coordinator.session import LifecycleManager, ReplacedError
 from coordinator.settings import AgentIdentity, LogClientSettings
@@ -23,6 +23,7 @@ from protocol.types import Incarnation
 __all__ = [
     "AgentIdentity",
     "Applied",
+    "FirstNotDoneError",
     "LogClient",
     "LogClientSettings",
     "LogClientStats",
@@ -128,8 +129,17 @@ class LogClient:
         """This node's number; None before the first Open was applied."""
         return self._lifecycle.node_id()
 
+    @property
+    def takes_first(self) -> bool:
+        """The log is on this machine: `propose` takes something to do before."""
+        return self._proposer.takes_first
+
     def propose(
-        self, command: Command, incarnation: Incarnation | None = None
+        self,
+        command: Command,
+        incarnation: Incarnation | None = None,
+        *,
+        first: Callable[[], None] | None = None,
     ) -> asyncio.Future[Outcome]:
         """Put `command` into the log; the future has the outcome that apply gave it.
 
@@ -137,8 +147,11 @@ class LogClient:
         under that one. The future raises NotDoneError when the command did not happen and never
         will, LogUnavailableError when the agent ended before it knew; it stays open while the
         outcome is unknown. Cancelling it does not withdraw the command.
+
+        `first` runs in the log's thread before, and again until it has returned once; when it raises,
+        the command did not happen, FirstNotDoneError.
         """
-        return self._proposer.propose(command, incarnation)
+        return self._proposer.propose(command, incarnation, first=first)
 
     async def barrier(self, since_ms: int | None = None) -> None:
         """Wait until what the log held at some time after this call is applied (P8, P9).

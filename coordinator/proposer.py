@@ -33,6 +33,8 @@ from coordinator.commands.declaration import DECLARATIONS
 from coordinator.commands.entries import Close, Command, Outcome, Tick
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
+    FirstFailedError,
+    LocalLog,
     LogRefusedError,
     LogUnavailableError,
     MetadataLog,
@@ -68,11 +70,17 @@ class InvalidCommandError(NotDoneError):
     """It cannot be written, by any agent at any time: too large, or not to be encoded."""
 
 
+class FirstNotDoneError(NotDoneError):
+    """What was to be done first raised an error, which is the cause of this one."""
+
+
 class _Proposal(NamedTuple):
     command: Command
     encoded: bytes
     incarnation: Incarnation | None
     future: asyncio.Future[Outcome]
+    first: Callable[[], None] | None
+    """To be done before, in the log's thread."""
 
 
 class Proposer:
@@ -93,6 +101,7 @@ class Proposer:
         assert tick_ms > 0
         self._own = own
         self._log = log
+        self._local = log if isinstance(log, LocalLog) else None
         self._now_ms = now_ms
         self._live_agents = live_agents
         self._over_budget = over_budget
@@ -113,6 +122,11 @@ class Proposer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._on_lost: Callable[[Session, int], None] = lambda _session, _last: None
+
+    @property
+    def takes_first(self) -> bool:
+        """The log's thread can do something before an append."""
+        return self._local is not None
 
     def on_lost(self, callback: Callable[[Session, int], None]) -> None:
         """Call when an append finds the session gone, with its final last number."""
@@ -140,7 +154,11 @@ class Proposer:
             _fail(proposal.future, NotDoneError(reason))
 
     def propose(
-        self, command: Command, incarnation: Incarnation | None = None
+        self,
+        command: Command,
+        incarnation: Incarnation | None = None,
+        *,
+        first: Callable[[], None] | None = None,
     ) -> asyncio.Future[Outcome]:
         """Put `command` into the log after all that were proposed before; see `LogClient`."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -159,7 +177,7 @@ class Proposer:
             refusal = NotDoneError("the log is over its budget until it is cut behind a snapshot")
         else:
             self._tell_budget(over=self._over_budget())
-            self._waiting.append(_Proposal(command, encoded, incarnation, future))
+            self._waiting.append(_Proposal(command, encoded, incarnation, future, first))
             self._work.set()
             return future
         self._stats.commands_not_done += 1
@@ -249,6 +267,8 @@ class Proposer:
             proposal = self._waiting[0]
             if total_bytes + len(proposal.encoded) > COMMAND_BYTES_MAX:
                 break
+            if proposal.first is not None and taken and taken[-1].first is not None:
+                break
             self._waiting.popleft()
             # `end` empties the queue with the incarnation that it was filled under.
             assert proposal.incarnation in (None, incarnation)
@@ -278,21 +298,30 @@ class Proposer:
             commands=tuple([proposal.command for proposal in proposals]),
         )
         self._sent[session.incarnation, n] = [proposal.future for proposal in proposals]
+        first = next((each.first for each in proposals if each.first is not None), None)
         self._idle.clear()
         started_s = asyncio.get_running_loop().time()
         try:
-            await self._settle(session, n, payload)
+            await self._settle(session, n, payload, first)
+        except FirstFailedError as failed:
+            self._put_back(session, n, proposals, failed.cause)
         finally:
             self._idle.set()
         self._stats.append_seconds_last = asyncio.get_running_loop().time() - started_s
         self._stats.append_seconds += self._stats.append_seconds_last
 
-    async def _settle(self, session: Session, n: int, payload: bytes) -> None:
-        """Send entry n until it is in or never will be (P3)."""
+    async def _settle(
+        self, session: Session, n: int, payload: bytes, first: Callable[[], None] | None
+    ) -> None:
+        """Send entry n until it is in or never will be (P3). Raises FirstFailedError."""
         pause_s = REPEAT_FIRST_S
         while True:
             try:
-                position = await self._log.append(session, n, payload)
+                if first is None:
+                    position = await self._log.append(session, n, payload)
+                else:
+                    assert self._local is not None
+                    position = await self._local.append_after(first, session, n, payload)
             except SessionLostError as lost:
                 self._lose(session, lost.last)
                 return
@@ -314,6 +343,26 @@ class Proposer:
             self._stats.appends_repeated += 1
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, REPEAT_MAX_S)
+
+    def _put_back(
+        self, session: Session, n: int, proposals: list[_Proposal], cause: Exception
+    ) -> None:
+        """Entry n is not in, for what had to be done first; the others go into the next one."""
+        assert self._next_n == n + 1
+        self._next_n = n
+        del self._sent[session.incarnation, n]
+        for proposal in reversed(proposals):
+            if proposal.first is not None:
+                self._stats.commands_not_done += 1
+                refusal = FirstNotDoneError(str(cause))
+                refusal.__cause__ = cause
+                _fail(proposal.future, refusal)
+            elif self._session is session:
+                self._waiting.appendleft(proposal)
+                self._work.set()
+            else:
+                self._stats.commands_not_done += 1
+                _fail(proposal.future, NotDoneError("the session was lost before"))
 
     def _lose(self, session: Session, last: int) -> None:
         """The session is gone; entries up to `last` are in and get their outcomes when applied."""

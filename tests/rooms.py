@@ -368,6 +368,7 @@ SHELLS = {
         "environment",
         "process",
         "produce.produce_path",
+        "produce.publication",
         "registry.__main__",
         "registry.checker",
         "registry.rest",

@@ -4,7 +4,9 @@
        └──────────────── given up (PUT failed, session lost) ─────────────────────────▶ settled
 
 Invariants: chunks are proposed in the order of closing, each at most once, and never before they
-are durable (P1); a chunk that was given up is never proposed. When one is given up, every later
+are durable (P1), but one that is put on its way into the log (`send`): nothing behind that one is
+proposed until it is settled, and if it could not be put it is taken back, as if it had never been
+proposed. A chunk that was given up is never proposed. When one is given up, every later
 batch of the same producer and partition (without a producer id: connection and partition) that is
 not proposed yet fails with it (P11), else it would overtake an earlier one that the client sends
 again. Such a batch stays in the bytes of its chunk, and the command leaves it out.
@@ -104,7 +106,6 @@ class PendingChunk:
 
     def command(self) -> CommitChunk | None:
         """What to propose: every batch that lives. None when there is none left."""
-        assert self.durable
         assert not self.proposed_spans
         spans = tuple(self._spans())
         return CommitChunk(self.chunk_id.number, self.closed.length, spans) if spans else None
@@ -171,6 +172,12 @@ class CommitQueue:
     def __init__(self) -> None:
         self._unproposed: list[PendingChunk] = []
         self._proposed: dict[ObjectId, PendingChunk] = {}
+        self._sent: PendingChunk | None = None
+        """Proposed, and maybe not durable."""
+
+    def is_sent(self, chunk_id: ObjectId) -> bool:
+        """It is on its way into the log, and put on the way."""
+        return self._sent is not None and self._sent.chunk_id == chunk_id
 
     def __len__(self) -> int:
         return len(self._unproposed) + len(self._proposed)
@@ -180,8 +187,30 @@ class CommitQueue:
         assert not chunk.durable
         self._unproposed.append(chunk)
 
+    def send(self, chunk: PendingChunk) -> None:
+        """The only chunk is proposed; the log's thread will put it first."""
+        assert self._unproposed == [chunk]
+        assert not self._proposed
+        self._unproposed = []
+        self._proposed[chunk.chunk_id] = self._sent = chunk
+
+    def take_back(self, chunk: PendingChunk) -> None:
+        """The chunk that was sent could not be put and is not in the log; it is closed, no more."""
+        assert chunk is self._sent
+        self._sent = None
+        del self._proposed[chunk.chunk_id]
+        chunk.proposed_spans = []
+        self._unproposed.insert(0, chunk)
+
+    def doubt(self, chunk_id: ObjectId) -> None:
+        """Nobody will know what has become of the chunk; those behind it need not wait."""
+        if self.is_sent(chunk_id):
+            self._sent = None
+
     def advance(self) -> list[PendingChunk]:
         """The chunks to propose now, in this order: those durable before the first that is not."""
+        if self._sent is not None:
+            return []
         ready = 0
         while ready < len(self._unproposed) and self._unproposed[ready].durable:
             ready += 1
@@ -202,6 +231,7 @@ class CommitQueue:
 
     def settle(self, chunk_id: ObjectId) -> PendingChunk | None:
         """The outcome of a proposed chunk is known; None when it was before."""
+        self.doubt(chunk_id)
         return self._proposed.pop(chunk_id, None)
 
     def give_up(self, chunk: PendingChunk) -> list[PendingBatch]:
@@ -212,6 +242,7 @@ class CommitQueue:
         `advance` may have something.
         """
         assert self.holds(chunk)
+        self.doubt(chunk.chunk_id)
         if self._proposed.pop(chunk.chunk_id, None) is not None:
             # Those that `advance` gave out with it and whose turn has not come, too.
             later = [other for other in self._proposed.values() if not other.proposed_spans]

@@ -2,6 +2,9 @@
 
     add ─▶ accumulator ─close─▶ PUT (several at once) ─▶ commit queue ─▶ log ─apply─▶ cache, answers
 
+Where store and log are on this machine a small chunk that is alone goes to the log at once, whose thread
+puts it first (`_send`): one hop instead of two. What cannot be put so is put as every other chunk is.
+
 What holds: a batch is answered with success only when its chunk is durable and its entry applied
 (P1), with the offset that `apply` gave it (P2). Nothing of one incarnation is proposed under
 another (P3): what is not proposed when the session is lost fails. "Not done" is said only when it
@@ -19,15 +22,13 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
 from broker.produce.chunk_limits import chunk_limits
 from broker.produce.commit_queue import (
-    BatchResult,
     CommitQueue,
     PendingChunk,
     Ticket,
@@ -37,19 +38,20 @@ from broker.produce.commit_queue import (
     ticket_of,
 )
 from broker.produce.failed_batches import FailedBatches
+from broker.produce.publication import Publication
+from broker.produce.stats import ProduceStats
 from broker.transactions.batch_transactions import likely_instance
 from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopic, Outcome
 from coordinator.log.metadata_log import LogError, LogUnavailableError
-from coordinator.log_client import Applied, LogClient, NotDoneError
+from coordinator.log_client import Applied, FirstNotDoneError, LogClient, NotDoneError
 from protocol.errors import ErrorCode
 from protocol.records import HEADER_BYTES, BatchHeader, read_header
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId
 from storage.accumulator import Accumulator, PendingBatch
-from storage.formats.batches import DamagedSpanError
-from storage.formats.spans import ObjectId, Span
+from storage.formats.spans import ObjectId
 from storage.reader import Reader
 from storage.stores.object_store import StoreError
-from storage.writer import Writer
+from storage.writer import PutFirst, Writer
 from txn.transactions import NO_TRANSACTION
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,8 @@ CHUNKS_PER_PUT: Final = 2
 another is committed."""
 ROUND_SHARE: Final = 0.125
 """Of the newest chunk in what chunks take, lately."""
+SENT_BYTES_MAX: Final = 64 * 1024
+"""A chunk of more is put beside the log and not by its thread, where everything else would wait."""
 ROOM_SHARE: Final = 0.75
 """Reading goes on when the bytes waiting have fallen to this share of the bound."""
 
@@ -96,30 +100,6 @@ class DeferredProduce(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class ProduceStats:
-    """Counters of the produce path, read at each scrape."""
-
-    batches: int = 0
-    records: int = 0
-    batch_bytes: int = 0
-    batches_acknowledged: int = 0
-    batches_refused: int = 0
-    """By the log (sequences, deleted topics) or with a chunk that was given up."""
-    batches_duplicate: int = 0
-    requests_timed_out: int = 0
-    chunks: int = 0
-    """Closed."""
-    chunks_committed: int = 0
-    chunks_given_up: int = 0
-    waiting_bytes: int = 0
-    """Gauge: of batches that are not settled."""
-    puts_in_flight: int = 0
-    """Gauge."""
-    full_count: int = 0
-    """How often the bound of bytes waiting was reached."""
-
-
 class ProducePath:
     """Takes record batches and settles their tickets."""
 
@@ -140,7 +120,7 @@ class ProducePath:
         self._log_client = log_client
         self._accumulator = Accumulator(chunk_limits(settings))
         self._writer = writer
-        self._reader = reader
+        self._publication = Publication(log_client.machine.partitions, reader)
         self._tasks = tasks
         self.rules = rules
         self._buffer_bytes_max = settings.produce_buffer_bytes
@@ -150,6 +130,8 @@ class ProducePath:
         self._failed_batches = FailedBatches()
         self._puts: dict[ObjectId, asyncio.Task[None]] = {}
         self._proposals: dict[ObjectId, asyncio.Future[Outcome]] = {}
+        self._put_first: PutFirst | None = None
+        """Of the chunk that was sent last."""
         self._incarnation = INCARNATION_NONE
         self._next_number = 0
         self._flush_soon = False
@@ -350,6 +332,31 @@ class ProducePath:
         if incarnation is None:
             self._give_up(chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_SESSION)
             return
+        if not self._send(chunk, incarnation):
+            self._begin_put(chunk)
+
+    def _send(self, chunk: PendingChunk, incarnation: Incarnation) -> bool:
+        """Have the log's thread put a small chunk first, if it is the only one: one hop for both."""
+        closed = chunk.closed
+        if (
+            not self._log_client.takes_first
+            or closed.length > SENT_BYTES_MAX
+            or len(self._queue) > 1
+        ):
+            return False
+        put = self._writer.put_first(
+            chunk.chunk_id, closed, reached=self._log_client.machine.position
+        )
+        if put is None:
+            return False
+        self._queue.send(chunk)
+        self._put_first = put
+        command = chunk.command()
+        assert command is not None
+        self._watch_proposal(chunk, self._log_client.propose(command, incarnation, first=put))
+        return True
+
+    def _begin_put(self, chunk: PendingChunk) -> None:
         self._puts[chunk.chunk_id] = self._tasks.create_task(self._put(chunk))
         self.stats.puts_in_flight = len(self._puts)
 
@@ -403,10 +410,13 @@ class ProducePath:
             self._queue.settle(chunk.chunk_id)
             self._release(chunk.closed.data_bytes)
             return
-        future = self._log_client.propose(command, chunk.chunk_id.incarnation)
+        assert chunk.durable
+        self._watch_proposal(chunk, self._log_client.propose(command, chunk.chunk_id.incarnation))
+        self._reap()
+
+    def _watch_proposal(self, chunk: PendingChunk, future: asyncio.Future[Outcome]) -> None:
         self._proposals[chunk.chunk_id] = future
         future.add_done_callback(functools.partial(self._proposal_ended, chunk.chunk_id))
-        self._reap()
 
     def _reap(self) -> None:
         """Learn of refused proposals before anything that would overtake them is proposed (P11)."""
@@ -420,6 +430,12 @@ class ProducePath:
         error = future.exception()
         if error is None:
             self._settle(chunk_id, future.result())
+        elif isinstance(error, FirstNotDoneError):
+            chunk = self._queue.proposed(chunk_id)
+            if chunk is not None:
+                # The ordinary way repeats a PUT for as long as that may help, and tells why.
+                self._queue.take_back(chunk)
+                self._begin_put(chunk)
         elif isinstance(error, NotDoneError):
             chunk = self._queue.proposed(chunk_id)
             if chunk is not None:
@@ -429,6 +445,7 @@ class ProducePath:
                 self._propose()
         elif isinstance(error, LogError):
             # Its fate stays open: the requests' own time will tell them so (P4).
+            self._queue.doubt(chunk_id)
             logger.warning("the fate of chunk %s stays unknown: %s", chunk_id.key, error)
         else:
             raise error
@@ -481,13 +498,18 @@ class ProducePath:
                 message = f"not committed: {outcome}"
                 self._give_up(chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
             return
+        was_sent = self._queue.is_sent(chunk_id)
         chunk = self._queue.settle(chunk_id)
         if chunk is None:
             return
+        if was_sent:
+            assert self._put_first is not None
+            self._writer.was_put_first(chunk.closed, self._put_first)
+            self._propose()
         self.stats.chunks_committed += 1
         self._took(self._now_ms() - chunk.closed_ms)
         rows = list(chunk.results(outcome))
-        self._publish(chunk.chunk_id, rows)
+        self._publication.publish(chunk.chunk_id, rows)
         for batch, item, result in rows:
             if item.error != ErrorCode.NONE:
                 self.stats.batches_refused += 1
@@ -524,39 +546,6 @@ class ProducePath:
             self._failed_batches.note_refused(
                 topic_id, partition, header, self._now_ms(), instance=row.txn_metadata.instance
             )
-
-    def _publish(self, chunk_id: ObjectId, rows: Sequence[BatchResult]) -> None:
-        """Keep what was written in memory, as the spans that the machine made of it."""
-        partitions = self._log_client.machine.partitions
-        span: Span | None = None
-        parts: list[Buffer] = []
-        for batch, item, _ in rows:
-            if item.error != ErrorCode.NONE or item.duplicate:
-                continue
-            if span is None or batch.start >= span.start + span.length:
-                row = partitions.get(batch.topic_id, batch.partition)
-                if row is None:  # The topic was deleted by a later command of the same entry.
-                    span = None
-                    continue
-                index = row.find(item.base_offset)
-                # Another command of the same entry may have deleted the records.
-                found = row.row(index) if index < row.row_count else None
-                parts = []
-                if not isinstance(found, Span) or found.object_id != chunk_id:
-                    span = None
-                    continue
-                span = found
-            parts.append(batch.data)
-            if batch.start + batch.length == span.start + span.length:
-                self._keep(span, parts)
-                span = None
-
-    def _keep(self, span: Span, parts: list[Buffer]) -> None:
-        try:
-            self._reader.publish(span, parts)
-        except DamagedSpanError as error:
-            # The batches are in the log all the same; whoever reads them will be told.
-            logger.warning("what was just written is not kept in memory: %s", error)
 
     def _give_up(self, chunk: PendingChunk, error: ErrorCode, message: str) -> None:
         """`chunk` is not in the log and never will be, and what would overtake it neither."""

@@ -9,13 +9,14 @@ made here: the simulator wraps the adapter.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
+    FirstFailedError,
     LogCutError,
     LogEntry,
     LogRefusedError,
@@ -274,3 +275,19 @@ class MemoryLog:
     async def aclose(self) -> None:
         self._closed = True
         self._cluster.wake()
+
+
+class LocalMemoryLog(MemoryLog):
+    """A `LocalLog`, as that of an embedded agent: it does something else first, in the same instant."""
+
+    async def append_after(
+        self, first: Callable[[], None], session: Session, n: int, payload: bytes
+    ) -> Position:
+        now_s = await self._arrive()
+        try:
+            first()
+        except Exception as error:
+            raise FirstFailedError(error) from error
+        place = self._cluster.append(session, n, payload, now_s=now_s)
+        await asyncio.sleep(0)
+        return place

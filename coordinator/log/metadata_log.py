@@ -17,8 +17,8 @@ Every call but `cut` has a deadline of its own (a few seconds) and ends by answe
 Every adapter passes `tests/contracts/test_metadata_log.py`.
 """
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from protocol.types import Incarnation, Position
 
@@ -59,6 +59,15 @@ class LogReplacedError(LogError):
     """The log under this adapter is not the one that it was: an older state of it was put back, or
     another log stands in its place. Final: whoever used the adapter ends, and acknowledges nothing
     that it has not acknowledged before. The message says how it was noticed."""
+
+
+class FirstFailedError(LogError):
+    """What was to be done before an append (`LocalLog`) raised `cause`: the entry is not in, by this
+    call or an earlier one, and its number is free."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"not appended: {cause}")
+        self.cause = cause
 
 
 class LogHoleError(LogError):
@@ -172,4 +181,19 @@ class MetadataLog(Protocol):
 
     async def aclose(self) -> None:
         """Release connections; open tails end by raising LogUnavailableError. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class LocalLog(MetadataLog, Protocol):
+    """A log on this machine, whose thread can do something else first: one hop for both."""
+
+    async def append_after(
+        self, first: Callable[[], None], session: Session, n: int, payload: bytes
+    ) -> Position:
+        """As `append`, once `first` has returned; it may block, and runs in another thread.
+
+        When it raises, so does this, FirstFailedError. Of one entry's calls `first` is to succeed once:
+        called again after that it has nothing to do and raises nothing.
+        """
         ...

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
+    FirstFailedError,
     LogCutError,
     LogEntry,
     LogError,
@@ -263,6 +264,20 @@ class SqliteLog:
         # Appends that were accepted before are ahead of its read in the queue.
         await self._check_alive(session)
         return await self._call(lambda connection: self._insert(connection, session.id, n, payload))
+
+    async def append_after(
+        self, first: Callable[[], None], session: Session, n: int, payload: bytes
+    ) -> Position:
+        await self._check_alive(session)
+
+        def work(connection: sqlite3.Connection) -> Position:
+            try:
+                first()
+            except Exception as error:
+                raise FirstFailedError(error) from error
+            return self._insert(connection, session.id, n, payload)
+
+        return await self._call(work)
 
     async def read_session(self, session: int) -> SessionState:
         alive = self._is_alive(session)

@@ -97,6 +97,10 @@ class DiskStore:
         check_key(key)
         await self._run(f"writing {key}", lambda: self._put(key, parts))
 
+    def put_now(self, key: str, parts: Sequence[Buffer]) -> None:
+        check_key(key)
+        self._guarded(f"writing {key}", lambda: self._put(key, parts))
+
     async def get(self, key: str) -> Buffer:
         check_key(key)
         return await self._run(f"reading {key}", lambda: self._read(key, 0, None))
@@ -125,20 +129,20 @@ class DiskStore:
         self._threads.shut()
 
     async def _run(self, doing: str, call: Callable[[], Result]) -> Result:
-        """Run `call` in a thread and turn the errors of the system into the store's."""
+        """Run `call` in a thread."""
+        return await self._threads.run(lambda: self._guarded(doing, call))
 
-        def guarded() -> Result:
-            try:
-                self._prepare()
-                return call()
-            except OSError as error:
-                place = f"{doing} in the folder {self._root}"
-                refusal = _REFUSALS.get(error.errno or 0)
-                if refusal is not None:
-                    raise StoreRefusedError(f"{place} {refusal}") from error
-                raise StoreUnavailableError(f"{place}: {error}") from error
-
-        return await self._threads.run(guarded)
+    def _guarded(self, doing: str, call: Callable[[], Result]) -> Result:
+        """What `call` returns; the errors of the system become the store's."""
+        try:
+            self._prepare()
+            return call()
+        except OSError as error:
+            place = f"{doing} in the folder {self._root}"
+            refusal = _REFUSALS.get(error.errno or 0)
+            if refusal is not None:
+                raise StoreRefusedError(f"{place} {refusal}") from error
+            raise StoreUnavailableError(f"{place}: {error}") from error
 
     def _prepare(self) -> None:
         """Make the folders once; later they must be there (`_check_there`)."""

@@ -30,6 +30,11 @@ def _no_clock() -> int:
     return 0
 
 
+def _check_same(key: str, present: bytes, submitted: bytes) -> None:
+    if present != submitted:
+        raise ObjectExistsError(f"{key} exists with other bytes")
+
+
 class MemoryStore:
     """An `ObjectStore` that lasts as long as the object; several agents may share it."""
 
@@ -45,14 +50,23 @@ class MemoryStore:
         submitted = b"".join(parts)
         await asyncio.sleep(0)
         assert b"".join(parts) == submitted, f"the parts of {key} changed during the PUT"
-        present = self._objects.get(key)
-        if present is None:
-            self._check_folders(key)
-            self._objects[key] = submitted
-            self._modified_ms[key] = self._now_ms()
+        present = self._place(key, submitted)
         await asyncio.sleep(0)
-        if present is not None and present != submitted:
-            raise ObjectExistsError(f"{key} exists with other bytes")
+        _check_same(key, present, submitted)
+
+    def put_now(self, key: str, parts: Sequence[Buffer]) -> None:
+        check_key(key)
+        submitted = b"".join(parts)
+        _check_same(key, self._place(key, submitted), submitted)
+
+    def _place(self, key: str, submitted: bytes) -> bytes:
+        """What lies under the key now."""
+        if (present := self._objects.get(key)) is not None:
+            return present
+        self._check_folders(key)
+        self._objects[key] = submitted
+        self._modified_ms[key] = self._now_ms()
+        return submitted
 
     def _check_folders(self, key: str) -> None:
         folder = key

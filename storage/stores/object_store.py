@@ -8,7 +8,7 @@ Left out on purpose: renames, appends, conditional overwrites, listings with del
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from protocol.types import Buffer
 
@@ -103,4 +103,13 @@ class ObjectStore(Protocol):
 
     async def aclose(self) -> None:
         """Release connections and file handles. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class LocalStore(ObjectStore, Protocol):
+    """A store on this machine."""
+
+    def put_now(self, key: str, parts: Sequence[Buffer]) -> None:
+        """As `put_new`, in the thread of the caller, which may be any: it blocks."""
         ...

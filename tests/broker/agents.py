@@ -16,8 +16,10 @@ Propose = Callable[[Command], Any]
 class World(kit.World):
     """As the kit's. `topic`: what a topic is called unless told."""
 
-    def __init__(self, agent: type[kit.Agent] = kit.Agent, topic: str = "logs") -> None:
-        super().__init__(agent)
+    def __init__(
+        self, agent: type[kit.Agent] = kit.Agent, topic: str = "logs", *, embedded: bool = False
+    ) -> None:
+        super().__init__(agent, embedded=embedded)
         self.topic = topic
 
     @contextlib.asynccontextmanager
@@ -48,9 +50,9 @@ def before_proposing(agent: kit.Agent, act: Callable[[Command, Propose], object]
     """`act` gets each command of this agent before it is proposed, and a way to propose others."""
     propose = agent.log_client.propose
 
-    def proposing(command: Command, *more: Any) -> Any:
+    def proposing(command: Command, *more: Any, **named: Any) -> Any:
         act(command, propose)
-        return propose(command, *more)
+        return propose(command, *more, **named)
 
     agent.log_client.propose = proposing
 

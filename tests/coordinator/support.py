@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 from coordinator.commands.codec import encode_entry
 from coordinator.commands.entries import Command, Entry, Listener, Open, Tick
-from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogEntry, Session
 from coordinator.log_client import AgentIdentity, LogClient, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
-from tests.kit.faults import FaultyLog
+from tests.kit.faults import FaultyLocalLog, FaultyLog
 
 SETTINGS = LogClientSettings(lease_ttl_ms=10_000, session_deadline_ms=7_000, session_read_ms=2_000)
 """The defaults: lease 10 s, deadline 7 s, read every 2 s."""
@@ -54,9 +54,14 @@ class Agent:
         name: str = "a",
         settings: LogClientSettings = SETTINGS,
         snapshots: SnapshotSource | None = None,
+        *,
+        embedded: bool = False,
     ) -> None:
+        """`embedded`: its log can do something else first."""
         self.cluster = cluster
-        self.log = FaultyLog(MemoryLog(cluster))
+        self.log = (
+            FaultyLocalLog(LocalMemoryLog(cluster)) if embedded else FaultyLog(MemoryLog(cluster))
+        )
         self.clocks = Clocks()
         self.log_client = LogClient(
             self.log,

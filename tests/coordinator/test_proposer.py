@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,7 +21,7 @@ from coordinator.commands.job_commands import (
 )
 from coordinator.log.memory import MemoryLogCluster
 from coordinator.log.metadata_log import LogRefusedError
-from coordinator.log_client import LogUnavailableError, NotDoneError
+from coordinator.log_client import FirstNotDoneError, LogUnavailableError, NotDoneError
 from tests.coordinator.support import SETTINGS, Agent, Writer, now_s, running, serving
 from tests.kit.faults import lost
 
@@ -383,3 +385,80 @@ async def test_over_its_budget_the_log_takes_only_what_bounds_it(
     over, within = told[-2:]
     assert "over its budget" in over
     assert "within its budget again" in within
+
+
+def refusing(times: int = 1) -> Callable[[], None]:
+    """Something to do first that cannot be done, so many times."""
+    left = times
+
+    def first() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise OSError("the disk is full")
+
+    return first
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[Agent]:
+    agent = Agent(MemoryLogCluster(), embedded=True)
+    async with running(agent):
+        await agent.ready()
+        yield agent
+
+
+async def test_what_is_to_be_done_first_is_done_before_the_entry_is_in() -> None:
+    async with embedded() as agent:
+        seen: list[int] = []
+        first = lambda: seen.append(len(agent.cluster.entries))  # noqa: E731
+        before = len(agent.cluster.entries)
+        await agent.log_client.propose(CreateTopic("t", 1, ()), first=first)
+        assert seen == [before]
+
+
+@pytest.mark.promise("P4")
+async def test_a_command_whose_first_fails_is_not_done_and_those_beside_it_are() -> None:
+    async with embedded() as agent:
+        before = [agent.log_client.propose(CreateTopic(name, 1, ())) for name in "ab"]
+        failing = agent.log_client.propose(CreateTopic("f", 1, ()), first=refusing())
+        after = [agent.log_client.propose(CreateTopic(name, 1, ())) for name in "cd"]
+        with pytest.raises(FirstNotDoneError, match="the disk is full"):
+            await failing
+        await asyncio.gather(*before, *after)
+        assert [topic.name for topic in agent.machine.topics] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.promise("P3")
+async def test_a_number_that_was_not_used_is_the_next_entrys() -> None:
+    async with embedded() as agent:
+        with pytest.raises(FirstNotDoneError):
+            await agent.log_client.propose(Tick(), first=refusing())
+        await agent.log_client.propose(Tick())
+        entries = agent.cluster.entries
+        assert [entry.n for entry in entries] == list(range(len(entries)))
+
+
+@pytest.mark.promise("P3")
+async def test_what_is_put_back_when_the_session_is_gone_is_not_done() -> None:
+    async with embedded() as agent:
+        arrived, go_on = asyncio.Event(), asyncio.Event()
+
+        async def gate(*_arguments: object) -> None:
+            arrived.set()
+            await go_on.wait()
+
+        agent.log.before["append"] = gate
+        failing = agent.log_client.propose(Tick(), first=refusing())
+        beside = agent.log_client.propose(CreateTopic("t", 1, ()))
+        await arrived.wait()
+        agent.expire()
+        while agent.incarnation() is not None:
+            await asyncio.sleep(0.1)
+        go_on.set()
+        for future in (failing, beside):
+            with pytest.raises(NotDoneError):
+                await future
+        del agent.log.before["append"]
+        await agent.ready()
+        assert len(agent.machine.topics) == 0

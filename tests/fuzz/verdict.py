@@ -27,7 +27,7 @@ from tests.fuzz.target import Target
 ROOT = Path(__file__).parent.parent.parent
 STUCK_S = 20.0
 """Of CPU: an input that takes longer is ended."""
-_TO_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10
+TO_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10
 
 ROUNDS = 30
 LEAK_BLOCKS_MIN = 300
@@ -136,7 +136,7 @@ class Checker:
         if self._errors.found:
             finding = self._errors.found[0]
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        return Verdict(outcome, finding), cpu_ms, grown // _TO_MIB
+        return Verdict(outcome, finding), cpu_ms, grown // TO_MIB
 
 
 def leak(checker: Checker, batch: Callable[[], list[bytes]]) -> Finding | None:

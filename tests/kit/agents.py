@@ -28,7 +28,7 @@ from broker.groups.group_factory import GROUP_FACTORY
 from broker.handlers import SERVED
 from broker.sasl.rules import SaslRules
 from coordinator.commands.entries import CreateTopic, Listener
-from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log_client import AgentIdentity, LogClient
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition
@@ -39,7 +39,7 @@ from storage.writer import Writer
 from tests.kit import log_levels, requests
 from tests.kit import loop as virtual
 from tests.kit.client import Client
-from tests.kit.faults import FaultyLog, FaultyStore, slow
+from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, slow
 
 NOW_MS = 1_700_000_000_000
 """The wall clock when a test begins."""
@@ -66,7 +66,7 @@ class Agent:
     ) -> None:
         self.world = world
         self.name = name
-        self.log = FaultyLog(MemoryLog(world.cluster))
+        self.log = world.log()
         rng = random.Random(name)
         addresses = (
             Listener("PLAINTEXT", name, 9092),
@@ -171,7 +171,9 @@ class Agent:
 class World:
     """Agents that share a log and a store."""
 
-    def __init__(self, agent: type[Agent] = Agent) -> None:
+    def __init__(self, agent: type[Agent] = Agent, *, embedded: bool = False) -> None:
+        """`embedded`: the log does something else first, as that of `frazil dev`."""
+        self.embedded = embedded
         self.cluster = MemoryLogCluster()
         self.store = FaultyStore(MemoryStore())
         self.store.after["get"] = self.store.after["get_range"] = slow(READ_S)
@@ -188,6 +190,12 @@ class World:
     @property
     def loop(self) -> virtual.SimLoop:
         return virtual.current()
+
+    def log(self) -> FaultyLog:
+        """One agent's way to the log."""
+        if self.embedded:
+            return FaultyLocalLog(LocalMemoryLog(self.cluster))
+        return FaultyLog(MemoryLog(self.cluster))
 
     def now_ms(self) -> int:
         return NOW_MS + self.boot_ms()

@@ -16,11 +16,13 @@ that have no gate of their own. A gate may wait, and may raise what the port's c
 """
 
 import asyncio
+import functools
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from coordinator.log.memory import LocalMemoryLog
 from coordinator.log.metadata_log import (
     LogEntry,
     LogUnavailableError,
@@ -31,9 +33,9 @@ from coordinator.log.metadata_log import (
 from protocol.types import Buffer, Position
 from storage.stores.object_store import (
     DeleteRefusal,
+    LocalStore,
     ObjectInfo,
     ObjectNotFoundError,
-    ObjectStore,
     StoreUnavailableError,
 )
 
@@ -130,17 +132,23 @@ class _Faulty:
             await gate(*arguments)
 
 
-class FaultyStore(_Faulty):
-    """An `ObjectStore` in front of another."""
+def _open() -> None:
+    """A gate that lets everything pass."""
 
-    def __init__(self, inner: ObjectStore, *, recording: bool = True) -> None:
+
+class FaultyStore(_Faulty):
+    """A `LocalStore` in front of another. `put_now` waits for nothing: its gate is a plain function."""
+
+    def __init__(self, inner: LocalStore, *, recording: bool = True) -> None:
         super().__init__(StoreUnavailableError, recording=recording)
         self.inner = inner
+        self.before_now: Callable[[], None] = _open
+        self.after_now: Callable[[], None] = _open
 
     @property
     def puts(self) -> list[str]:
         """The keys of all PUTs so far."""
-        return [str(key) for key, *_ in self.called("put_new")]
+        return [str(key) for key, *_ in self.called("put_new", "put_now")]
 
     @property
     def reads(self) -> list[str]:
@@ -160,6 +168,18 @@ class FaultyStore(_Faulty):
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
         await self._call("put_new", self.inner.put_new, key, parts)
+
+    def put_now(self, key: str, parts: Sequence[Buffer]) -> None:
+        if self._recording:
+            self.calls.append(("put_now", (key, parts)))
+        try:
+            if self.down:
+                raise NoAnswerError("it is away")
+            self.before_now()
+            self.inner.put_now(key, parts)
+            self.after_now()
+        except NoAnswerError as error:
+            raise StoreUnavailableError(str(error)) from None
 
     async def get(self, key: str) -> Buffer:
         return await self._call("get", self.inner.get, key)
@@ -238,6 +258,18 @@ class FaultyLog(_Faulty):
         await self.inner.aclose()
 
 
+class FaultyLocalLog(FaultyLog):
+    """A `LocalLog` in front of another; an append is an append, with or without something first."""
+
+    inner: LocalMemoryLog
+
+    async def append_after(
+        self, first: Callable[[], None], session: Session, n: int, payload: bytes
+    ) -> Position:
+        append = functools.partial(self.inner.append_after, first)
+        return await self._call("append", append, session, n, payload)
+
+
 @dataclass
 class Weather:
     """How often each fault happens: probabilities per call, seconds at most for delays.
@@ -300,3 +332,19 @@ class Weather:
 
         port.before = {"*": before, "tail": tail}
         port.after = {"*": after}
+        if isinstance(port, FaultyStore):
+            self._befall_now(port, rng)
+
+    def _befall_now(self, store: FaultyStore, rng: random.Random) -> None:
+        """Those that wait for nothing."""
+
+        def before() -> None:
+            if self.away or rng.random() < self.fail_before:
+                raise NoAnswerError("failed before it took effect")
+
+        def after() -> None:
+            if rng.random() < self.fail_after:
+                raise NoAnswerError("took effect, and then failed")
+
+        store.before_now = before
+        store.after_now = after

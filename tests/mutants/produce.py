@@ -144,11 +144,21 @@ MUTANTS = (
     Mutant(
         name="refused-proposals-are-learnt-of-late",
         promise="P11",
-        before="        future.add_done_callback(functools.partial(self._proposal_ended, chunk.chunk_id))\n"
+        before="        self._watch_proposal(chunk, self._log_client.propose("
+        "command, chunk.chunk_id.incarnation))\n"
         "        self._reap()",
-        after="        future.add_done_callback(functools.partial(self._proposal_ended, chunk.chunk_id))",
+        after="        self._watch_proposal(chunk, self._log_client.propose("
+        "command, chunk.chunk_id.incarnation))",
         tests=("test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it",),
         why="A chunk is proposed although the one before it was refused.",
+    ),
+    Mutant(
+        name="chunks-pass-one-that-the-log-puts",
+        promise="P11",
+        before="        if self._sent is not None:\n            return []\n",
+        after="",
+        tests=("test_a_later_chunk_does_not_overtake_one_that_has_to_be_put_again",),
+        why="A chunk is proposed while the one before it may still have to be put again.",
     ),
     Mutant(
         name="open-chunk-survives-the-session",

@@ -22,10 +22,11 @@ from coordinator.commands.codec import decode_entry, encode_entry
 from coordinator.commands.entries import Open
 from coordinator.commands.job_commands import JOBS_LEVEL
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import LogEntry, MetadataLog, Session
+from coordinator.log.metadata_log import LogEntry, Session
 from coordinator.log_client import Applied
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import Position
+from tests.kit.faults import FaultyLog
 from tests.kit.loop import SimLoop
 from tests.kit.requests import Partition
 from tests.sim.bounded_clients import Remaker
@@ -123,8 +124,10 @@ class TablesWorld(BoundedWorld):
         super().start(life)
 
     @override
-    def log_of(self, life: Life) -> MetadataLog:
-        return (OldLog if life.index in self.old else MemoryLog)(self.log)
+    def log_of(self, life: Life) -> FaultyLog:
+        if life.index in self.old:
+            return FaultyLog(OldLog(self.log), recording=False)
+        return super().log_of(life)
 
     @override
     def may_end(self, life: Life, error: AgentError) -> bool:

@@ -25,13 +25,12 @@ from broker.config import settings as config
 from broker.jobs.kinds import spill_plan
 from broker.jobs.worker import worker as job_worker
 from broker.node import Node
-from coordinator.log.memory import MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import MetadataLog
+from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log_client import Applied
 from storage.stores.memory import MemoryStore
 from tests.kit import own_entries
 from tests.kit.agents import NOW_MS, settings
-from tests.kit.faults import FaultyLog, FaultyStore, Weather
+from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
 from tests.sim.network import Network
@@ -187,16 +186,23 @@ class World:
 
     # Agents.
 
-    def log_of(self, life: Life) -> MetadataLog:
+    @property
+    def is_embedded(self) -> bool:
+        """Small chunks are put by the log, as by `frazil dev`: where an agent is alone."""
+        return self.shape.agents == 1
+
+    def log_of(self, life: Life) -> FaultyLog:
         """As the present process of this agent sees it, in fine weather."""
-        return MemoryLog(self.log)
+        if self.is_embedded:
+            return FaultyLocalLog(LocalMemoryLog(self.log), recording=False)
+        return FaultyLog(MemoryLog(self.log), recording=False)
 
     def start(self, life: Life) -> None:
         """A new process of the agent: a new life, nothing kept but its name."""
         life.number += 1
         rng, loop = self.draw(), self.loop
         store = FaultyStore(self.store, recording=False)
-        log = FaultyLog(self.log_of(life), recording=False)
+        log = self.log_of(life)
         life.store_weather.befall(store, rng)
         life.log_weather.befall(log, rng)
         parts = Parts(

@@ -140,6 +140,58 @@ def test_a_lost_session_takes_all_that_is_not_proposed() -> None:
     assert len(queue) == 0
 
 
+def test_nothing_overtakes_a_chunk_that_is_put_on_its_way_into_the_log() -> None:
+    queue = CommitQueue()
+    first, second = _chunk(0, (1, 0, PLAIN)), _chunk(1, (1, 0, PLAIN))
+    queue.close(first)
+    queue.send(first)
+    queue.close(second)
+    second.durable = True
+    assert queue.advance() == []
+    assert queue.settle(first.chunk_id) is first
+    assert queue.advance() == [second]
+
+
+def test_a_chunk_that_could_not_be_put_on_its_way_comes_again_before_those_behind_it() -> None:
+    queue = CommitQueue()
+    first, second = _chunk(0, (1, 0, PLAIN)), _chunk(1, (1, 0, PLAIN))
+    queue.close(first)
+    queue.send(first)
+    assert first.command() is not None
+    queue.close(second)
+    second.durable = True
+    queue.take_back(first)
+    assert queue.advance() == []
+    first.durable = True
+    assert queue.advance() == [first, second]
+    assert first.command() is not None
+
+
+def test_a_sent_chunk_that_is_given_up_takes_its_senders_later_batches_and_lets_others_pass() -> (
+    None
+):
+    queue = CommitQueue()
+    first, second = _chunk(0, (1, 0, 5)), _chunk(1, (1, 0, 6), (2, 0, PLAIN))
+    queue.close(first)
+    queue.send(first)
+    queue.close(second)
+    second.durable = True
+    failed = queue.give_up(first)
+    assert [ticket_of(each).sender for each in failed] == [1, 1]
+    assert queue.advance() == [second]
+
+
+def test_a_sent_chunk_whose_fate_stays_open_holds_nothing_up() -> None:
+    queue = CommitQueue()
+    first, second = _chunk(0, (1, 0, PLAIN)), _chunk(1, (2, 0, PLAIN))
+    queue.close(first)
+    queue.send(first)
+    queue.close(second)
+    second.durable = True
+    queue.doubt(first.chunk_id)
+    assert queue.advance() == [second]
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["durable", "lost"])), max_size=12))
 def test_whatever_order_puts_end_in_commits_keep_the_order_of_closing(events) -> None:
     queue = CommitQueue()
