@@ -73,6 +73,10 @@ class Connection:
             assert count > 0, "the broker closed the connection"
             at += count
 
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
     def shrink(self) -> None:
         """Need no memory while nothing is asked."""
         self._buffer = bytearray(4)
