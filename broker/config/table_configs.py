@@ -126,6 +126,10 @@ TABLE_CONFIGS: Final = (
     ConfigRow(f"{PREFIX}table", Kind.STRING, "",
               "Name of the table, or namespace and name with a dot between; empty: as the"
               " exporter names it after the topic.", check=_check_table),
+    ConfigRow(f"{PREFIX}types", Kind.STRING, "portable",
+              "Of columns that come: portable: types that all engines read (a time of day becomes"
+              " text, since Spark has no type for it); iceberg: all that Iceberg has.",
+              choices=("portable", "iceberg")),
     ConfigRow(f"{PREFIX}value.mode", Kind.STRING, "raw",
               "How values are decoded.", choices=_DECODERS),
     ConfigRow(f"{PREFIX}value.schema", Kind.STRING, "by-id",

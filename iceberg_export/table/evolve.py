@@ -3,7 +3,12 @@
 Columns that a schema has and the table has not are added, optional; a column becomes wider where
 Iceberg reads old files under the wider type (int to long, float to double, a decimal more digits),
 also inside of structs, lists and maps. All else (text where there were numbers) refuses the
-whole schema, in one sentence that names the column; its records are dead letters then.
+whole schema, in one sentence that names the column; its records are dead letters then. So does a
+name that differs from another one of its struct only in case: Spark takes the two for the same and
+reads nothing of the table any more.
+
+A *portable* table has no types that some engine cannot read: a time of day becomes text. One that
+has them keeps them.
 
 Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at
 all, so that every exporter comes to the same columns. Applying the same schemas again changes
@@ -26,6 +31,13 @@ longer than any catalog takes."""
 
 class IncompatibleColumnError(Exception):
     """A schema is not compatible with the table. The message says which column, and why."""
+
+
+class _Growth(NamedTuple):
+    """What may become of a table."""
+
+    may_grow: bool
+    portable: bool
 
 
 class Evolution(NamedTuple, Generic[Key]):
@@ -54,19 +66,24 @@ def canonical_type(kind: pa.DataType) -> pa.DataType:
 
 
 def evolve(
-    table: pa.Schema, wanted: Mapping[Key, Iterable[pa.Field]], *, may_grow: bool
+    table: pa.Schema,
+    wanted: Mapping[Key, Iterable[pa.Field]],
+    *,
+    may_grow: bool,
+    portable: bool = True,
 ) -> Evolution[Key]:
     """Returns columns that hold the table's and those of every schema that is compatible.
 
     `wanted` are the columns by schema; without `may_grow` a schema that needs anything
-    that the table has not is refused.
+    that the table has not is refused. `portable`: what is added is of types that all engines read.
     """
+    growth = _Growth(may_grow, portable)
     before = pa.schema([pa.field(one.name, canonical_type(one.type)) for one in table])
     columns = {one.name: one.type for one in before}
     refused: dict[Key, str] = {}
     for key in sorted(wanted):
         try:
-            grown = _with_fields(columns, wanted[key], may_grow=may_grow)
+            grown = _with_fields(columns, wanted[key], growth)
             _check_count(columns, grown)
         except IncompatibleColumnError as error:
             refused[key] = str(error)
@@ -96,40 +113,59 @@ def _count(kind: pa.DataType) -> int:
 def _with_fields(
     columns: Mapping[str, pa.DataType],
     fields: Iterable[pa.Field],
-    *,
-    may_grow: bool,
+    growth: _Growth,
     above: str = "",
 ) -> dict[str, pa.DataType]:
     found = dict(columns)
+    without_case: dict[str, str] = {}
     for field in fields:
         path = f"{above}{field.name}"
         if field.name in found:
-            found[field.name] = _merge(found[field.name], field.type, path, may_grow=may_grow)
+            found[field.name] = _merge(found[field.name], field.type, path, growth)
             continue
-        if not may_grow:
+        if not growth.may_grow:
             raise IncompatibleColumnError(f"the table has no column {path}, and may not grow")
-        found[field.name] = _storable(canonical_type(field.type), path)
+        without_case = without_case or {name.casefold(): name for name in found}
+        other = without_case.setdefault(field.name.casefold(), field.name)
+        if other != field.name:
+            raise IncompatibleColumnError(
+                f"column {path} differs from {above}{other} only in case, and engines read names"
+                " without it; give the field another name"
+            )
+        kind = canonical_type(field.type)
+        found[field.name] = _storable(_portable(kind) if growth.portable else kind, path)
     return found
 
 
-def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, *, may_grow: bool) -> pa.DataType:
+def _portable(kind: pa.DataType) -> pa.DataType:
+    """The type that all engines can read in its place; Spark knows no time of day."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _portable(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_portable(kind.key_type), _portable(kind.item_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(pa.field("element", _portable(kind.value_type)))
+    return pa.large_string() if pa.types.is_time(kind) else kind
+
+
+def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, growth: _Growth) -> pa.DataType:
     """Returns the type that holds both. Raises IncompatibleColumnError."""
     wanted = canonical_type(wanted)
     if ours.equals(wanted) or _is_wider(ours, wanted):
         return ours
     if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
         inside = {one.name: one.type for one in ours}
-        grown = _with_fields(inside, list(wanted), may_grow=may_grow, above=f"{path}.")
+        grown = _with_fields(inside, list(wanted), growth, f"{path}.")
         return pa.struct([pa.field(name, kind) for name, kind in grown.items()])
     if pa.types.is_large_list(ours) and pa.types.is_large_list(wanted):
-        kind = _merge(ours.value_type, wanted.value_type, f"{path}.element", may_grow=may_grow)
+        kind = _merge(ours.value_type, wanted.value_type, f"{path}.element", growth)
         return pa.large_list(pa.field("element", kind))
     if pa.types.is_map(ours) and pa.types.is_map(wanted):
         # Iceberg knows no other keys of a map than those that it was made with.
         if ours.key_type.equals(wanted.key_type):
-            kind = _merge(ours.item_type, wanted.item_type, f"{path}.value", may_grow=may_grow)
+            kind = _merge(ours.item_type, wanted.item_type, f"{path}.value", growth)
             return pa.map_(ours.key_type, kind)
-    elif may_grow and _is_wider(wanted, ours):
+    elif growth.may_grow and _is_wider(wanted, ours):
         return wanted
     raise IncompatibleColumnError(
         f"column {path} of the table is {iceberg_type(ours)}, the schema has {iceberg_type(wanted)}"
@@ -168,7 +204,10 @@ def iceberg_type(kind: pa.DataType) -> str:
 
 
 def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Tells whether `wide` holds every value of `narrow`, by Iceberg's rules of promotion."""
+    """Tells whether `wide` holds every value of `narrow`: by Iceberg's rules of promotion, or as the
+    text of a time of day (`_portable`)."""
+    if wide == pa.large_string():
+        return bool(pa.types.is_time(narrow))
     if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
         return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
     return (narrow, wide) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}

@@ -140,6 +140,8 @@ class TopicTable:
     """None: as the exporter's own settings say; (): not partitioned."""
     bad_records: str = _setting(_choice("dlq", "fail", "drop"), default="dlq")
     schema_evolution: str = _setting(_choice("add", "strict"), default="add")
+    types: str = _setting(_choice("portable", "iceberg"), default="portable")
+    """Of columns to come: those that all engines read, or all that Iceberg has."""
     max_lag_ms: int = _setting(_milliseconds, default=300_000)
     retention_hold: bool = _setting(_boolean, default=False)
     retention_hold_max_ms: int = _setting(_milliseconds, default=604_800_000)

@@ -23,7 +23,7 @@ from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.table import schema
 from iceberg_export.table.catalog import Identifier
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.evolve import evolve
+from iceberg_export.table.evolve import Evolution, evolve
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
@@ -154,7 +154,7 @@ class TopicTypes:
         """Returns columns of a new table, beside those that every table has."""
         columns = pa.schema([])
         for side in self._sides:
-            columns = evolve(columns, side.wanted(), may_grow=True).columns
+            columns = self._evolve(columns, side, may_grow=True).columns
         return columns
 
     def read_typing(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
@@ -164,7 +164,7 @@ class TopicTypes:
         refused = {}
         for side in self._sides:
             _add_exported_messages(side, columns)
-            found = evolve(columns, side.wanted(), may_grow=True)
+            found = self._evolve(columns, side, may_grow=True)
             columns, refused[side.source] = found.columns, found.refused
         return columns, self._typing(columns, refused)
 
@@ -173,7 +173,7 @@ class TopicTypes:
         columns = schema.columns_of(table)
         refused = {}
         for side in self._sides:
-            found = evolve(columns, side.wanted(), may_grow=False)
+            found = self._evolve(columns, side, may_grow=False)
             columns, refused[side.source] = found.columns, found.refused
         return self._typing(columns, refused)
 
@@ -196,7 +196,7 @@ class TopicTypes:
             refused: dict[str, dict[Message, str]] = {}
             changed = False
             for side in self._sides:
-                found = evolve(columns, side.wanted(), may_grow=may_grow)
+                found = self._evolve(columns, side, may_grow=may_grow)
                 columns, changed = found.columns, changed or found.changed
                 refused[side.source] = found.refused
                 if _ALWAYS in found.refused:
@@ -211,6 +211,12 @@ class TopicTypes:
         raise CatalogError(
             f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
         )
+
+    def _evolve(
+        self, columns: pa.Schema, side: _SideSchemas, *, may_grow: bool
+    ) -> Evolution[Message]:
+        portable = self._settings.types == "portable"
+        return evolve(columns, side.wanted(), may_grow=may_grow, portable=portable)
 
     def _typing(
         self, columns: pa.Schema, refused: Mapping[str, Mapping[Message, str]]

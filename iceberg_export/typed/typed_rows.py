@@ -6,12 +6,13 @@ partition of the table can hold it: then the whole record, as it was, is a dead 
 reason. Nothing is guessed: a record whose schema, or message in a Protobuf file, the driver did
 not give is neither good nor bad: it is `unknown`, and the split runs again.
 
-Layouts: of values `flat` (fields are columns of the table; one that begins like ours gets a `_`)
+Layouts: of values `flat` (fields are columns of the table; one with a name that is taken gets a `_`)
 or `nested` (one struct `value`); keys are always one struct, `kafka_key`. Text is a column of its
 own name in both. Pure.
 """
 
 import heapq
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,16 @@ NO_PARTITION = "NO_PARTITION"
 BAD_BATCH = "BAD_BATCH"
 UNKNOWN_MAX = 1000
 """Messages that a task asks about at a time. A producer may name a schema of its own in each record."""
-_OURS = "kafka_"
+_TAKEN = re.compile(
+    r"kafka_.*"
+    # Metadata columns of Iceberg's readers: Spark reads nothing of a table that has one of its own.
+    r"|(?:_file|_pos|_deleted|_spec_id|_partition|_row_id|_last_updated_sequence_number"
+    r"|_change_type|_change_ordinal|_commit_snapshot_id)_*"
+    # Trino's.
+    r"|\$(?:path|file_modified_time|partition)_*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Names of columns that are ours, or an engine's."""
 _MESSAGE_CHARS_MAX = 1000
 
 
@@ -130,7 +140,7 @@ class DecodedRows(NamedTuple):
 
 def column_name(field: str) -> str:
     """Returns the table's column of a field in the flat layout; different fields have different ones."""
-    return f"{field}_" if field.lower().startswith(_OURS) else field
+    return f"{field}_" if _TAKEN.fullmatch(field) else field
 
 
 def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> list[pa.Field]:

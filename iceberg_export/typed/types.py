@@ -2,8 +2,8 @@
 
 The type language is Arrow's with one way to say each thing (`LARGE` strings, binaries and lists,
 as PyIceberg uses; microseconds), all of which Iceberg format 2 has. `type_mismatch` is the one
-place that says which type may be read as which: the widenings of Iceberg's schema evolution,
-nothing more.
+place that says which type may be read as which: the widenings of Iceberg's schema evolution, and
+the text of a time of day, which some engines have no type for.
 """
 
 from collections.abc import Iterable, Mapping
@@ -113,10 +113,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _widens(have: pa.DataType, want: pa.DataType) -> bool:
-    """Iceberg's type promotions (spec, "Schema Evolution")."""
+    """Iceberg's type promotions (spec, "Schema Evolution"), and text."""
     if pa.types.is_decimal128(have) and pa.types.is_decimal128(want):
         return bool(have.scale == want.scale and have.precision <= want.precision)
-    return (have, want) in {(INT, LONG), (FLOAT, DOUBLE)}
+    return (have, _plain(want)) in {(INT, LONG), (FLOAT, DOUBLE), (TIME, TEXT)}
 
 
 _NAMES = {TEXT: "string", BYTES: "binary", INT: "int", LONG: "long", FLOAT: "float"}

@@ -349,6 +349,7 @@ def test_columns_of_every_type_are_written_read_by_another_reader_and_proven(her
     def logical(kind, name, **more):
         return {"type": kind, "logicalType": name, **more}
 
+    here.world.configs["orders"]["types"] = "iceberg"
     record = {"type": "record", "name": "In", "fields": [{"name": "x", "type": "float"}]}
     kinds = {
         "flag": ("boolean", True),
@@ -448,3 +449,87 @@ def test_the_state_names_the_files_of_dead_letters_that_came_with_it(here, regis
     assert (pending.run_id, list(pending.paths)) == ("r1-1", [f.file.file_path for f in files])
     with pytest.raises(StateError, match="list of dead letters cannot be read"):
         decode_pending("eJw=")
+
+
+CLOCKS = {
+    "type": "record",
+    "name": "Shift",
+    "fields": [
+        {"name": "starts", "type": {"type": "int", "logicalType": "time-millis"}},
+        {
+            "name": "breaks",
+            "type": {"type": "array", "items": {"type": "long", "logicalType": "time-micros"}},
+        },
+    ],
+}
+MORNING, NOON = dt.time(6, 30), dt.time(12, 0, 0, 5)
+SHIFT = {"starts": MORNING, "breaks": [NOON]}
+
+
+def test_a_time_of_day_is_text_in_a_table_that_every_engine_can_read(here, registry):
+    one = registry.register("orders-value", CLOCKS)
+    here.send(avro(one, CLOCKS, SHIFT))
+    assert here.export().dead == 0
+    assert here.columns("starts", "breaks") == [("06:30:00.000000", ["12:00:00.000005"])]
+    assert here.verify().problems == ()
+
+
+def test_a_schema_that_begins_to_have_times_leaves_its_table_readable(here, registry):
+    one = registry.register("orders-value", ORDER_1)
+    here.send(avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
+    here.export()
+    two = registry.register("orders-value", CLOCKS)
+    here.send(avro(two, CLOCKS, SHIFT))
+    assert here.export().dead == 0
+    assert here.columns("id", "starts") == [(7, None), (None, "06:30:00.000000")]
+
+
+def test_a_table_of_all_that_iceberg_has_keeps_its_times_whatever_is_set_later(here, registry):
+    here.world.configs["orders"]["types"] = "iceberg"
+    one = registry.register("orders-value", CLOCKS)
+    here.send(avro(one, CLOCKS, SHIFT))
+    here.export()
+    del here.world.configs["orders"]["types"]
+    here.send(avro(one, CLOCKS, SHIFT))
+    assert here.export().dead == 0
+    assert here.columns("starts", "breaks") == [(MORNING, [NOON])] * 2
+    assert here.verify().problems == ()
+
+
+def ints(*names: str) -> dict[str, object]:
+    fields = [{"name": name, "type": "int"} for name in names]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+def test_fields_that_differ_only_in_case_are_told_and_the_table_stays_readable(here, registry):
+    good, both = ints("id", "Status"), ints("id", "status")
+    one = registry.register("orders-value", good)
+    here.send(avro(one, good, {"id": 1, "Status": 2}))
+    here.export()
+    two = registry.register("orders-value", both)
+    here.send(avro(two, both, {"id": 1, "status": 3}))
+    assert here.export().dead == 1
+    ((code, message),) = here.dead("error_code", "error_message")
+    assert code == "INCOMPATIBLE"
+    assert "column status differs from Status only in case" in message
+    assert "status" not in here.table().schema().column_names
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [
+        ("_pos", "_pos_"),
+        ("_FILE", "_FILE_"),
+        ("_pos_", "_pos__"),
+        ("Kafka_Offset", "Kafka_Offset_"),
+    ],
+)
+def test_a_field_that_is_called_like_an_engines_column_gets_another_name(
+    here, registry, field, column
+):
+    schema = ints(field)
+    one = registry.register("orders-value", schema)
+    here.send(avro(one, schema, {field: 5}))
+    assert here.export().dead == 0
+    assert here.columns(column) == [(5,)]
+    assert field not in here.table().schema().column_names

@@ -51,6 +51,59 @@ def test_columns_are_added_and_widened_at_every_depth(table, schema, after):
     )
 
 
+TIME = pa.time64("us")
+
+
+def test_a_time_of_day_becomes_text_that_every_engine_reads_at_every_depth():
+    wanted = [
+        ("a", TIME),
+        ("b", pa.list_(pa.struct([("x", TIME), ("y", INT)]))),
+        ("c", pa.map_(TEXT, TIME)),
+    ]
+    found = grown([], wanted)
+    text = pa.list_(pa.struct([("x", TEXT), ("y", INT)]))
+    assert found.columns == pa.schema(
+        [("a", TEXT), ("b", canonical_type(text)), ("c", pa.map_(TEXT, TEXT))]
+    )
+    again = evolve(found.columns, {1: list(pa.schema(wanted))}, may_grow=False)
+    assert (again.changed, again.refused) == (False, {})
+
+
+def test_a_table_that_has_times_keeps_them_and_gets_no_more():
+    found = grown([("a", TIME)], [("a", TIME), ("b", TIME)])
+    assert found.columns == pa.schema([("a", TIME), ("b", TEXT)])
+
+
+def test_all_that_iceberg_has_is_given_to_whom_asks_for_it():
+    wanted = {1: list(pa.schema([("a", TIME)]))}
+    found = evolve(pa.schema([]), wanted, may_grow=True, portable=False)
+    assert found.columns == pa.schema([("a", TIME)])
+
+
+@pytest.mark.parametrize(
+    ("table", "schema", "said"),
+    [
+        ([], [("Status", INT), ("status", INT)], "column status differs from Status only in case"),
+        ([("Status", INT)], [("status", INT)], "column status differs from Status only in case"),
+        (
+            [("a", pa.struct([("x", INT)]))],
+            [("a", pa.struct([("x", INT), ("X", INT)]))],
+            "column a.X differs from a.x only in case",
+        ),
+    ],
+)
+def test_names_that_differ_only_in_case_are_refused_before_the_table_has_both(table, schema, said):
+    found = grown(table, schema)
+    assert not found.changed
+    assert said in found.refused[1]
+
+
+def test_a_table_that_has_both_names_already_goes_on():
+    both = [("Status", INT), ("status", INT)]
+    found = grown(both, [*both, ("other", INT)])
+    assert found.columns == pa.schema([*both, ("other", INT)])
+
+
 @pytest.mark.parametrize(
     ("have", "want", "said"),
     [

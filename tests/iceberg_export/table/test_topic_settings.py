@@ -25,6 +25,7 @@ def test_every_setting_is_read():
         "partition.by": "none",
         "bad.records": "fail",
         "schema.evolution": "strict",
+        "types": "iceberg",
         "max.lag.ms": "1000",
         "retention.hold": "true",
         "retention.hold.max.ms": "5",
@@ -32,7 +33,7 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        "latest", "by-id", (), "fail", "strict", 1000, True, 5,
+        "latest", "by-id", (), "fail", "strict", "iceberg", 1000, True, 5,
     )  # fmt: skip
 
 
