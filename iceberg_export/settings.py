@@ -27,42 +27,138 @@ class Setting(NamedTuple):
     choices: tuple[str, ...] = ()
     minimum: int | None = None
     """Of a number, the least that makes sense; None: it is no number."""
+    text: str = ""
+    """For docs/export-settings.md."""
 
 
 _ROWS = (
-    Setting("agent", "http://127.0.0.1:9094"),
-    Setting("agent.ca", ""),
-    Setting("agent.cert", ""),
-    Setting("agent.key", ""),
-    Setting("agent.timeout.ms", "30000", minimum=100),
-    Setting("agent.token", ""),
-    Setting("agent.token.file", ""),
-    Setting("commit.bytes.max", str(16 * 1024 * MIB), minimum=1),
-    Setting("file.bytes.max", str(512 * MIB), minimum=MIB),
-    Setting("gap.policy", "fail", ("fail", "skip")),
-    Setting("pin.lifetime.ms", "600000", minimum=10_000),
-    Setting("schema.registry.basic.auth.user.info", ""),
-    Setting("schema.registry.bearer.auth.token", ""),
-    Setting("schema.registry.bearer.auth.token.file", ""),
-    Setting("schema.registry.ssl.ca.location", ""),
-    Setting("schema.registry.ssl.certificate.location", ""),
-    Setting("schema.registry.ssl.key.location", ""),
-    Setting("schema.registry.timeout.ms", "10000", minimum=100),
-    Setting("schema.registry.url", "http://127.0.0.1:8081"),
-    Setting("split.bytes.max", str(64 * MIB), minimum=1),
-    Setting("store.access.key", ""),
-    Setting("store.ca", ""),
-    Setting("store.endpoint", ""),
-    Setting("store.path.style", "", ("", "true", "false")),
-    Setting("store.region", ""),
-    Setting("store.secret.key", ""),
-    Setting("store.url", ""),
-    Setting("table.namespace", "frazil"),
-    Setting("table.namespaces", ""),
-    Setting("table.partition.by", "day", ("day", "hour", "none")),
-    Setting("timestamp.sanity", "true", ("true", "false")),
-    Setting("topic.recreated", "refuse", ("refuse", "new-table")),
-    Setting("verify.decoder", "compiled", ("compiled", "reference")),
+    Setting(
+        "agent",
+        "http://127.0.0.1:9094",
+        text="HTTP listeners of agents, separated by commas; they are tried in turn.",
+    ),
+    Setting(
+        "agent.ca",
+        "",
+        text="Certificates (PEM) to trust for `https://` agents; empty: the system's.",
+    ),
+    Setting("agent.cert", "", text="Certificate (PEM) to show to agents that ask for one."),
+    Setting("agent.key", "", text="Key (PEM) of agent.cert, unless it is in the same file."),
+    Setting("agent.timeout.ms", "30000", minimum=100, text="How long an agent has for one answer."),
+    Setting(
+        "agent.token",
+        "",
+        text="What agents want to hear: their http.token, or a token of a user of http.roles.exporter.",
+    ),
+    Setting("agent.token.file", "", text="The same from a file, read again for each request."),
+    Setting(
+        "commit.bytes.max",
+        str(16 * 1024 * MIB),
+        minimum=1,
+        text="Of the log, in one commit of a table; a run makes as many commits as it needs.",
+    ),
+    Setting(
+        "file.bytes.max",
+        str(512 * MIB),
+        minimum=MIB,
+        text="Of the log, in one data file; a topic with so much waiting is exported before it is due.",
+    ),
+    Setting(
+        "gap.policy",
+        "fail",
+        ("fail", "skip"),
+        text="fail: an export stops where retention has removed records that it did not have; skip: it counts them and goes on.",
+    ),
+    Setting(
+        "pin.lifetime.ms",
+        "600000",
+        minimum=10_000,
+        text="How long objects of a run outlive the exporter that pinned them; renewed while it runs.",
+    ),
+    Setting("schema.registry.basic.auth.user.info", "", text="`user:password` for the registry."),
+    Setting("schema.registry.bearer.auth.token", "", text="A token for the registry."),
+    Setting(
+        "schema.registry.bearer.auth.token.file",
+        "",
+        text="The same from a file, read again for each request.",
+    ),
+    Setting(
+        "schema.registry.ssl.ca.location",
+        "",
+        text="Certificates (PEM) to trust for an `https://` registry.",
+    ),
+    Setting(
+        "schema.registry.ssl.certificate.location",
+        "",
+        text="Certificate (PEM) to show to the registry.",
+    ),
+    Setting(
+        "schema.registry.ssl.key.location",
+        "",
+        text="Key (PEM) of that certificate, unless it is in the same file.",
+    ),
+    Setting(
+        "schema.registry.timeout.ms",
+        "10000",
+        minimum=100,
+        text="How long the registry has for one answer.",
+    ),
+    Setting(
+        "schema.registry.url",
+        "http://127.0.0.1:8081",
+        text="The registry's addresses, separated by commas.",
+    ),
+    Setting(
+        "split.bytes.max", str(64 * MIB), minimum=1, text="Of the log, in one Spark task, about."
+    ),
+    Setting("store.access.key", "", text="Instead of the credentials that the environment has."),
+    Setting("store.ca", "", text="Certificates (PEM) to trust for the store."),
+    Setting(
+        "store.endpoint", "", text="Where the store is seen from here; empty: as the agents say."
+    ),
+    Setting(
+        "store.path.style",
+        "",
+        ("", "true", "false"),
+        text="Whether buckets are in the path of addresses; empty: where there is an endpoint.",
+    ),
+    Setting("store.region", "", text="Region of the store."),
+    Setting("store.secret.key", "", text="Of store.access.key."),
+    Setting(
+        "store.url",
+        "",
+        text="Where the store is; needed with agents that are neither on this machine nor behind https.",
+    ),
+    Setting("table.namespace", "frazil", text="Namespace of new tables."),
+    Setting(
+        "table.namespaces",
+        "",
+        text="Other namespaces that topics may choose by frazil.iceberg.table, separated by commas; `*`: any.",
+    ),
+    Setting(
+        "table.partition.by",
+        "day",
+        ("day", "hour", "none"),
+        text="How new tables of mode append are partitioned unless the topic says: by the timestamp's day or hour, or not.",
+    ),
+    Setting(
+        "timestamp.sanity",
+        "true",
+        ("true", "false"),
+        text="true: timestamps before 2000, or more than a day ahead, lie in kafka_timestamp_raw.",
+    ),
+    Setting(
+        "topic.recreated",
+        "refuse",
+        ("refuse", "new-table"),
+        text="refuse: a topic that was deleted and created again is not exported into the old table; new-table: it gets another one.",
+    ),
+    Setting(
+        "verify.decoder",
+        "compiled",
+        ("compiled", "reference"),
+        text="compiled: values are compared as the exporter decodes them; reference: by slower, independent libraries.",
+    ),
 )
 TABLE = {row.name: row for row in _ROWS}
 DEFAULTS = {row.name: row.default for row in _ROWS}

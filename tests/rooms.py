@@ -229,6 +229,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "cli": {"dead_letters", "plan", "records", "runs", "table", "tasks", "upkeep", "verify"},
         "spark_daemon": {"source", "tasks", "verify"},
+        "settings_reference": set(),
         "__main__": {"cli"},
     },
 }
@@ -423,6 +424,7 @@ SHELLS = {
         "runs.session",
         "runs.status",
         "settings",
+        "settings_reference",
         "source.data_source",
         "source.planning",
         "source.read_options",

@@ -10,7 +10,7 @@ from pathlib import Path
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Job
-from iceberg_export.runs.session import Session, topic_named
+from iceberg_export.runs.session import Missing, Session, topic_named
 from iceberg_export.settings import parse
 
 
@@ -26,7 +26,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
+def open_session(
+    arguments: argparse.Namespace, missing: Missing = Missing.IS_REFUSED
+) -> Iterator[Session]:
     """Opens the session that the arguments ask for, and closes it. Raises ExportError."""
     assignments = list(arguments.set)
     if arguments.agent:
@@ -34,7 +36,8 @@ def open_session(arguments: argparse.Namespace) -> Iterator[Session]:
     if master := getattr(arguments, "master", None):
         assignments.append(f"spark.master={master}")
     settings = parse(data=arguments.data, config=arguments.config, assignments=assignments)
-    session = Session(settings, Progress(sys.stderr, time.perf_counter))
+    progress = Progress(sys.stderr, time.perf_counter)
+    session = Session(settings, progress, missing)
     try:
         yield session
     finally:

@@ -19,8 +19,8 @@ from iceberg_export.cli.table_commands import add_commands
 from iceberg_export.errors import ExportError, StateError
 from iceberg_export.runs import failures, metrics
 from iceberg_export.runs.job import table_identifier
-from iceberg_export.runs.loop import Clock, Runner, StopRequest
-from iceberg_export.runs.session import matching_topics
+from iceberg_export.runs.loop import DEAD_LETTERS, Clock, Runner, StopRequest
+from iceberg_export.runs.session import Missing, matching_topics
 from iceberg_export.runs.status import render, render_json, topic_status
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.catalog_view import create_latest_view
@@ -32,7 +32,8 @@ from iceberg_export.verify.upsert import is_upsert, verify_upsert
 
 EXIT_CODES = (
     "Exit codes: 0 done (verify: exact; status: nothing is wrong); 1 something failed, or differs; "
-    "2 wrong use or settings; 3 another exporter was first; 143 run --once was asked to stop."
+    "2 wrong use or settings; 3 another exporter was first; 4 done, and some records have become dead "
+    "letters (run --once; status: with the newest commit); 143 run --once was asked to stop."
 )
 INTERRUPTED = 130
 
@@ -54,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--max-bytes-per-run", metavar="BYTES", type=parse_bytes,
         help="of each topic, about (64g); the rest comes with the next run",
+    )  # fmt: skip
+    run.add_argument(
+        "--new-warehouse", action="store_true",
+        help="make an embedded warehouse here though tables were exported into another one",
     )  # fmt: skip
     run.add_argument("--metrics-port", metavar="[HOST:]PORT", help="answer Prometheus there")
     run.set_defaults(call=_run)
@@ -91,7 +96,7 @@ def _wall_ms() -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     stop = StopRequest()
-    with open_session(arguments) as session:
+    with open_session(arguments, Missing.IS_MADE) as session:
         runner = Runner(
             session,
             Clock(time.perf_counter, _wall_ms, time.sleep),
@@ -99,6 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout,
             arguments.topics,
             arguments.max_bytes_per_run,
+            may_begin_anew=arguments.new_warehouse,
         )
         end_metrics = None
         if arguments.metrics_port is not None:
@@ -126,11 +132,13 @@ def _status(arguments: argparse.Namespace) -> int:
             statuses.append(status._replace(failure=failed.get(topic.name)))
         session.progress.clear()
         print((render_json if arguments.json else render)(statuses, _wall_ms()))
-    return 1 if any(status.problem or status.failure for status in statuses) else 0
+    if any(status.problem or status.failure for status in statuses):
+        return 1
+    return DEAD_LETTERS if any(status.names_dead_letters for status in statuses) else 0
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    with open_session(arguments) as session:
+    with open_session(arguments, Missing.IS_EMPTY) as session:
         job, topic = job_and_topic(session, arguments.topic)
         parallelism = spark.parallelism_of(session.settings.spark)
         preview = preview_topic(job, topic, parallelism=parallelism)

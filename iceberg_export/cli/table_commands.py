@@ -9,7 +9,7 @@ from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
 from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
-from iceberg_export.runs.session import Session, matching_topics
+from iceberg_export.runs.session import Missing, Session, matching_topics
 from iceberg_export.runs.status import table_source
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.units import parse_duration_ms
@@ -53,7 +53,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    with open_session(arguments) as session:
+    with open_session(arguments, Missing.IS_MADE) as session:
         job, topic = job_and_topic(session, arguments.topic)
         open_tables(job, topic, load_topic_types(job, topic))
         print(f"{topic.name}: table {'.'.join(table_identifier(job, topic))} is ready")

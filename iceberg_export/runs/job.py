@@ -83,6 +83,8 @@ class ExportReport(NamedTuple):
     """Records in no table: dropped, or dead letters since an earlier run."""
     first_reason: str = ""
     """Why the first bad record is one."""
+    upserts: bool = False
+    """The table has the newest record of each key alone."""
 
 
 class Committed(NamedTuple):
@@ -315,7 +317,9 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
     plan = _plan(job, topic, state, bytes_max)
     job.hook(Step.PLANNED)
     goal = {number: part.stable for number, part in plan.partitions.items()}
-    report = ExportReport(topic.name, export.name, rows=0, files=0, commits=0)
+    report = ExportReport(
+        topic.name, export.name, rows=0, files=0, commits=0, upserts=export.upsert
+    )
     asked_again = False
     while True:
         commit_range = next_commit_range(

@@ -28,11 +28,13 @@ from iceberg_export.runs.due import (
 from iceberg_export.runs.job import Committed, ExportReport, Job, export_topic, table_identifier
 from iceberg_export.runs.metrics import LoopMetrics, TopicMetrics
 from iceberg_export.runs.session import Session, matching_topics
-from iceberg_export.runs.status import table_offsets, table_source, topic_status
+from iceberg_export.runs.status import TopicStatus, table_offsets, table_source, topic_status
 from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
 
 PAUSE_SLICE_S = 0.2
+DEAD_LETTERS = 4
+"""Exit code of `--once` when all is done and some records could not be decoded."""
 STOPPED = 143
 """Exit code of `--once` that was asked to end before it was done: as of a process that SIGTERM
 ended, so whoever started it knows that there is more to do."""
@@ -83,6 +85,8 @@ class Runner:
     pattern: str | None = None
     bytes_max: int | None = None
     """Of each topic, in one run; the rest is left for the next."""
+    may_begin_anew: bool = True
+    """An embedded warehouse is made though the agents know of tables in another one."""
     numbers: LoopMetrics = field(default_factory=LoopMetrics)
     _cluster_id: str = ""
     _caught_up_ms: dict[str, int] = field(default_factory=dict)
@@ -96,6 +100,9 @@ class Runner:
     """When the round began."""
     _failing: dict[str, FailedExports] = field(default_factory=dict)
     """By topic id."""
+    _refused: list[Topic] = field(default_factory=list)
+    """Topics whose settings are wrong, as they were last asked for."""
+    _made_dead_letters: bool = False
     _round_failed: tuple[str, int] = ("", 0)
     """Why the last rounds failed, and how many in a row for that reason."""
 
@@ -109,7 +116,9 @@ class Runner:
                 if self.stop.asked:
                     break
                 code = max(code, self._export(job, topic))
-        return STOPPED if self.stop.asked else code
+        if self.stop.asked:
+            return STOPPED
+        return code or (DEAD_LETTERS if self._made_dead_letters else 0)
 
     def forever(self, interval_ms: int) -> int:
         """Runs rounds until asked to stop, and returns 0."""
@@ -152,6 +161,8 @@ class Runner:
         wait_ms = poll_interval_ms(interval_ms, (table.max_lag_ms for _topic, table in tables))
         job = self.session.job(self._cluster_id)
         due: list[Table] = []
+        for topic in self._refused:
+            self._poll(job, topic)
         for topic, table in tables:
             if self.stop.asked:
                 return wait_ms
@@ -166,10 +177,8 @@ class Runner:
 
     def _is_due(self, job: Job, topic: Topic, table: TopicTable, wait_ms: int) -> bool:
         """Polls the topic, updates its metrics, and tells whether it is due."""
-        bytes_enough = self.session.settings.number("file.bytes.max")
         now_ms = self.clock.now_ms()
-        status = topic_status(job, topic, bytes_enough=bytes_enough)
-        self._numbers(topic).polled(status, self.clock.wall_ms())
+        status = self._poll(job, topic)
         if not self._may_retry(topic):
             return False
         if status.problem or status.commits < 0:
@@ -188,14 +197,27 @@ class Runner:
         return is_due(
             TopicLag(status.lag, status.byte_count, table.max_lag_ms, caught_up_ms),
             next_poll_ms=now_ms + wait_ms,
-            bytes_enough=bytes_enough,
+            bytes_enough=self._bytes_enough,
         )
+
+    @property
+    def _bytes_enough(self) -> int:
+        return self.session.settings.number("file.bytes.max")
+
+    def _poll(self, job: Job, topic: Topic) -> TopicStatus:
+        """Asks where the topic's export stands, for its metrics too."""
+        status = topic_status(job, topic, bytes_enough=self._bytes_enough)
+        self._numbers(topic).polled(status, self.clock.wall_ms())
+        return status
 
     def _tables(self) -> tuple[list[Table], int]:
         """Returns the topics to export, and the exit code of those whose settings are wrong."""
         found: list[Table] = []
         code = 0
+        self._refused = []
         topics = self.session.client.topics()
+        if not self.may_begin_anew:
+            self.session.check_new_warehouse(topics)
         self._cluster_id = topics.cluster_id
         for topic in matching_topics(topics, self.pattern):
             try:
@@ -204,6 +226,7 @@ class Runner:
                 if self._may_retry(topic):
                     self._failed(topic, error)
                 code = max(code, error.exit_code)
+                self._refused.append(topic)
                 continue
             if table.enable:
                 found.append((topic, table))
@@ -281,6 +304,7 @@ class Runner:
         numbers = self._numbers(topic)
         numbers.exported(self.clock.wall_ms(), caught_up=not progress.ended_early)
         numbers.bad += report.dead + report.left_out
+        self._made_dead_letters |= report.dead > 0
         self._print(_sentence(report, ended_early=progress.ended_early))
         return 0
 
@@ -344,10 +368,9 @@ def _sentence(report: ExportReport, *, ended_early: bool) -> str:
     if not report.commits:
         return f"{report.topic}: nothing new for table {report.table}"
     more = "; what is left comes with the next run" if ended_early else ""
-    return (
-        f"{report.topic}: {report.rows} records in {report.files} files "
-        f"into table {report.table}{_bad(report)}{more}"
-    )
+    # An upsert has fewer rows than records: of each key the newest.
+    into = "merged into" if report.upserts else f"in {report.files} files into"
+    return f"{report.topic}: {report.rows} records {into} table {report.table}{_bad(report)}{more}"
 
 
 def _bad(report: ExportReport) -> str:

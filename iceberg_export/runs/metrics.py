@@ -34,6 +34,8 @@ class TopicMetrics:
     lag_bytes: int = 0
     lag_seconds: int = 0
     dlq_rows: int = 0
+    is_refused: bool = False
+    """It cannot be exported as things are, so all of its log is behind."""
     rows: int = 0
     byte_count: int = 0
     files: int = 0
@@ -46,8 +48,7 @@ class TopicMetrics:
     """When an export last ended well, wall clock."""
 
     def polled(self, status: TopicStatus, now_ms: int) -> None:
-        if status.problem:
-            return  # Nobody knows how far it is behind; the export says what is wrong.
+        self.is_refused = bool(status.problem)
         self.lag, self.lag_bytes = status.lag, status.byte_count
         self.lag_seconds = status.seconds(now_ms) or 0
         self.dlq_rows = status.dlq_rows
@@ -88,6 +89,11 @@ _TOPIC_GAUGES: tuple[tuple[str, str, Callable[[TopicMetrics], float]], ...] = (
     ("lag_bytes", "Bytes of the log that wait, as far as looked at", lambda one: one.lag_bytes),
     ("lag_seconds", "How long the oldest of them has waited", lambda one: one.lag_seconds),
     ("dead_letters", "Rows of the dead-letter table", lambda one: one.dlq_rows),
+    (
+        "refused",
+        "1: the topic cannot be exported as things are, and status says why",
+        lambda one: one.is_refused,
+    ),
     (
         "failures_in_a_row",
         "Exports of the topic that failed since one ended well",

@@ -10,6 +10,9 @@ import random
 import re
 import time
 from collections.abc import Callable
+from enum import Enum
+
+from pyiceberg.catalog import Catalog
 
 from iceberg_export.errors import ExportError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient, Pinned, Topic, Topics
@@ -23,12 +26,27 @@ from iceberg_export.tasks import spark
 from iceberg_export.tls_files import AGENT, TlsFiles
 
 TOPICS_NAMED_MAX = 10
+NOWHERE = {"type": "sql", "uri": "sqlite:///:memory:"}
+WHICH_WAREHOUSE = (
+    "name the folder that frazil export run has (--data) or the settings of its catalog (catalog.*)"
+)
+
+
+class Missing(Enum):
+    """What becomes of an embedded warehouse that nobody has made yet."""
+
+    IS_MADE = "when it is first needed"
+    IS_EMPTY = "and stays so: a run would make it"
+    IS_REFUSED = "in another working directory everything would be called lag"
 
 
 class Session:
     """`close` ends Spark, if it was started."""
 
-    def __init__(self, settings: Settings, progress: Progress) -> None:
+    def __init__(
+        self, settings: Settings, progress: Progress, missing: Missing = Missing.IS_MADE
+    ) -> None:
+        """Raises ExportError."""
         self.settings = settings
         self.progress = progress
         self.client = AgentClient(
@@ -40,16 +58,42 @@ class Session:
             context=TlsFiles(settings.values, AGENT).context,
         )
         self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
-        self.catalog = open_catalog(settings.catalog, settings.data)
+        self._catalog: Catalog | None = None
+        if self._new_warehouse is None:
+            self._catalog = self.catalog
+        elif missing is Missing.IS_REFUSED:
+            raise SettingsError(
+                f"there is no warehouse at {self._new_warehouse}; {WHICH_WAREHOUSE}"
+            )
+        elif missing is Missing.IS_EMPTY:
+            progress.say(f"no warehouse yet, a run would make one: {self._new_warehouse}")
+            self._new_warehouse = None
+            self._catalog = open_catalog(NOWHERE, settings.data)
         self._rng = random.SystemRandom()
         self._tasks: spark.Tasks | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """Opened when it is first asked for. Raises CatalogError and SettingsError."""
+        if self._catalog is None:
+            self._catalog = open_catalog(self.settings.catalog, self.settings.data)
+        return self._catalog
+
+    def check_new_warehouse(self, topics: Topics) -> None:
+        """Raises SettingsError when there is no warehouse here and the agents know of tables in one."""
+        known = [topic.name for topic in topics.topics if any(topic.exported.values())]
+        if self._new_warehouse is not None and known:
+            raise SettingsError(
+                f"there is no warehouse at {self._new_warehouse}, and the agents know of tables in"
+                f" one (of {', '.join(known[:TOPICS_NAMED_MAX])}); {WHICH_WAREHOUSE}, or begin"
+                " another one with --new-warehouse"
+            )
 
     def job(
         self, cluster_id: str, after_commit: Callable[[Committed], bool] = always_continue
     ) -> Job:
         """Returns a new run over that cluster."""
         if self._new_warehouse is not None:
-            # From another working directory, all topics would be exported once more.
             self.progress.say(f"no warehouse yet, made an empty one: {self._new_warehouse}")
             self._new_warehouse = None
         return Job(

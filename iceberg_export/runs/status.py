@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 
 from iceberg_export.errors import AgentError, ExportError
 from iceberg_export.plan.agent_client import TableSource, Topic
-from iceberg_export.plan.splits import PartitionPlan, check_not_ahead
+from iceberg_export.plan.splits import PartitionPlan, TopicPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table.catalog import Identifier, find_table, state_of
@@ -81,7 +81,8 @@ class TopicStatus(NamedTuple):
 
 
 def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatus:
-    """Returns where the topic's export stands. `problem` says why a table cannot be used.
+    """Returns where the topic's export stands. `problem` says why a table cannot be used; then all
+    that the log has is behind, since nobody knows what of it is in a table.
 
     What waits is counted as far as `bytes_enough` in each partition.
     """
@@ -98,15 +99,14 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
     except AgentError:
         raise
     except ExportError as error:
-        return TopicStatus(topic.name, name, -1, "-", (), str(error))
+        behind = _all_of_the_log(job, topic, bytes_enough)
+        return TopicStatus(topic.name, name, -1, "-", behind, str(error))
     found = TopicStatus(
         topic.name,
         name,
         commits=state.seq if state else -1,
         run_id=state.run_id if state else "-",
-        partitions=tuple(
-            _partition(plan.partitions[one], state) for one in sorted(plan.partitions)
-        ),
+        partitions=_partitions(plan, state),
         rows=_row_count(table),
         dlq_rows=dead or 0,
         gaps=sum(gap.end - gap.start for gap in state.gaps) if state else 0,
@@ -137,6 +137,20 @@ def table_source(job: Job, topic: Topic, offsets: Mapping[int, int]) -> TableSou
     if head is None or state is None or dict(state.offsets) != dict(offsets):
         return None
     return TableSource(".".join(identifier), head.snapshot_id)
+
+
+def _all_of_the_log(job: Job, topic: Topic, bytes_enough: int) -> tuple[PartitionStatus, ...]:
+    """Returns nothing when the agents do not tell of this topic either. Raises AgentError."""
+    try:
+        return _partitions(job.client.plan(topic, {}, bytes_enough=bytes_enough), None)
+    except AgentError:
+        raise
+    except ExportError:
+        return ()
+
+
+def _partitions(plan: TopicPlan, state: State | None) -> tuple[PartitionStatus, ...]:
+    return tuple(_partition(plan.partitions[one], state) for one in sorted(plan.partitions))
 
 
 def _partition(part: PartitionPlan, state: State | None) -> PartitionStatus:

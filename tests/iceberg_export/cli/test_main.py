@@ -10,7 +10,10 @@ from iceberg_export import settings
 from iceberg_export.cli import main
 from iceberg_export.errors import SettingsError, SparkError
 from iceberg_export.runs import session
+from iceberg_export.runs.loop import DEAD_LETTERS
+from iceberg_export.table.catalog import open_catalog
 from iceberg_export.tasks import spark
+from protocol.records import Record
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.tasks import HereRunner
 from tests.iceberg_export.kit.world import World, some_records
@@ -35,8 +38,8 @@ def frazil(world, tmp_path, monkeypatch, capsys):
 
     with served(world) as address:
 
-        def run(*arguments, agent=address):
-            common = ["--agent", agent, "--data", str(tmp_path / "data")]
+        def run(*arguments, agent=address, data="data"):
+            common = ["--agent", agent, "--data", str(tmp_path / data)]
             code = main.main([*arguments, *common])
             said = capsys.readouterr()
             return code, said.out, said.err
@@ -74,6 +77,7 @@ class Gone:
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(frazil, tmp_path, monkeypatch):
+    frazil("run", "--once")
     with (tmp_path / "out").open("w") as file:
         monkeypatch.setattr(sys, "stdout", Gone(file))
         assert frazil("status")[0] == 0
@@ -118,6 +122,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_done_is_told_in_a_sentence(frazil, world, tmp_path, what):
+    open_catalog({}, tmp_path / "data").engine.dispose()
     agents = {"no agent": "http://127.0.0.1:9", "an address that is none": "localhost:9094"}
     answers = {
         "an agent that is not ready": (503, {"error": "no session"}),
@@ -131,7 +136,7 @@ def test_what_cannot_be_done_is_told_in_a_sentence(frazil, world, tmp_path, what
     told = {"agent": agents[what]} if what in agents else {}
     code, out, err = frazil(*arguments, **told)
     assert (code, out) == (wanted, "")
-    lines = [line for line in err.splitlines() if "no warehouse yet" not in line]
+    lines = err.splitlines()
     assert [said in line for line in lines].count(True) == 1
     # An export had begun there, and has told of it.
     assert len(lines) == 1 or what == "a store that cannot be read"
@@ -145,7 +150,7 @@ def test_a_data_folder_that_cannot_be_made_is_told(frazil, tmp_path):
 
 
 def test_a_new_warehouse_is_told_once_with_its_folder(frazil, tmp_path):
-    _code, _out, err = frazil("status")
+    _code, _out, err = frazil("init", "--topic", "orders")
     assert f"no warehouse yet, made an empty one: {tmp_path}" in err
     _code, _out, err = frazil("status")
     assert "no warehouse" not in err
@@ -246,6 +251,8 @@ def test_a_plan_tells_offsets_tasks_and_requests_and_does_nothing(frazil, world)
     assert "  partition 0: offsets 0 to 11, 2 spans, " in out
     assert "12 offsets into table frazil.orders (which it would make), 1 commits, 2 GETs" in out
     assert "tasks as for 3 at a time" in out
+    assert frazil("status")[0] == 2, "nothing was made"
+    frazil("init", "--topic", "orders")
     assert frazil("status")[1].splitlines()[1].split()[2:5] == ["0", "12", "12"]
 
 
@@ -288,6 +295,62 @@ def test_status_for_programs_tells_a_table_that_cannot_be_used(frazil, world):
     assert "deleted and created again" in topic["problem"]
 
 
+@pytest.mark.parametrize("why", ["created again", "a wrong setting"])
+def test_a_topic_that_is_refused_is_behind_by_all_that_its_log_has(frazil, world, why):
+    frazil("run", "--once")
+    if why == "created again":
+        world.create("orders", 1, topic_id="ff" * 16)
+        world.commit("orders", {0: [some_records(3)]})
+    else:
+        world.configs["orders"] = {"mode": "sideways"}
+        world.commit("orders", {0: [some_records(3, 5)]})
+    code, out, _err = frazil("status", "--json")
+    (topic,) = json.loads(out)["topics"]
+    assert code == 1
+    assert topic["problem"] is not None
+    assert topic["lag"] == (3 if why == "created again" else 8)
+    assert frazil("status")[1].splitlines()[1].split()[:2] == ["orders", "0"]
+
+
+def test_a_run_that_made_dead_letters_says_so_once(frazil, world):
+    world.configs["orders"] = {"mode": "upsert"}
+    code, out, _err = frazil("run", "--once")
+    assert code == DEAD_LETTERS
+    assert "into its dead letters" in out
+    assert frazil("run", "--once")[0] == 0
+
+
+def test_an_upsert_does_not_count_records_as_rows(frazil, world):
+    world.create("keyed", 1, topic_id="dd" * 16)
+    world.configs["keyed"] = {"mode": "upsert"}
+    keyed = [Record(timestamp=number, key=b"k", value=b"v") for number in range(4)]
+    world.commit("keyed", {0: [keyed]})
+    _code, out, _err = frazil("run", "--once", "--topics", "keyed")
+    assert out == "keyed: 4 records merged into table frazil.keyed\n"
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "maintain", "view"])
+def test_what_only_looks_makes_no_warehouse(frazil, tmp_path, command):
+    topic = [] if command in {"status", "maintain"} else ["--topic", "orders"]
+    code, _out, err = frazil(command, *topic)
+    assert code == 2
+    assert f"there is no warehouse at {tmp_path}/data/warehouse; name the folder" in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_run_in_another_folder_exports_nothing_once_more_unless_it_is_told_so(
+    frazil, world, tmp_path
+):
+    frazil("run", "--once")
+    code, out, err = frazil("run", "--once", data="other")
+    assert (code, out) == (2, "")
+    assert f"there is no warehouse at {tmp_path}/other/warehouse" in err
+    assert "tables in one (of orders)" in err
+    assert not (tmp_path / "other").exists()
+    code, out, _err = frazil("run", "--once", "--new-warehouse", data="other")
+    assert (code, out) == (0, "orders: 5 records in 1 files into table frazil.orders\n")
+
+
 def test_status_tells_why_the_last_export_failed(frazil, world):
     world.configs["orders"] = {"mode": "upsert", "bad.records": "fail"}
     code, _out, err = frazil("run", "--once")
@@ -301,10 +364,13 @@ def test_status_tells_why_the_last_export_failed(frazil, world):
     assert topic["problem"] is None
     world.configs["orders"] = {"mode": "upsert"}
     frazil("run", "--once")
-    assert frazil("status")[0] == 0
+    code, out, _err = frazil("status")
+    assert code == DEAD_LETTERS
+    assert "failed" not in out
 
 
-def test_a_view_of_the_newest_records_is_printed_as_the_engine_wants_it(frazil):
+def test_a_view_of_the_newest_records_is_printed_as_the_engine_wants_it(frazil, tmp_path):
+    open_catalog({}, tmp_path / "data").engine.dispose()
     assert frazil("view", "--topic", "orders")[0] == 1
     frazil("run", "--once")
     code, out, _err = frazil("view", "--topic", "orders", "--dialect", "trino", "--catalog", "lake")
@@ -318,8 +384,8 @@ def test_a_view_of_the_newest_records_is_printed_as_the_engine_wants_it(frazil):
 def test_records_that_are_not_in_the_table_are_told_with_the_reason(frazil, world):
     world.configs["orders"] = {"mode": "upsert"}
     code, out, _err = frazil("run", "--once")
-    assert code == 0
-    assert "orders: 4 records in " in out
+    assert code == DEAD_LETTERS
+    assert "orders: 4 records merged into " in out
     assert ", 1 into its dead letters (partition 0, offset 1: a record without a key" in out
     assert "orders: 1 records in frazil.orders__dlq" in frazil("status")[1]
 
@@ -486,7 +552,8 @@ def test_reset_offsets_wants_a_yes_and_then_the_next_run_brings_the_rows_again(f
     assert "5 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
 
 
-def test_reset_offsets_checks_what_is_wanted_also_without_a_yes(frazil, world):
+def test_reset_offsets_checks_what_is_wanted_also_without_a_yes(frazil, world, tmp_path):
+    open_catalog({}, tmp_path / "data").engine.dispose()
     code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "earliest")
     assert code == 1
     assert "has no table frazil.orders yet" in err
