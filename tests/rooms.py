@@ -439,6 +439,7 @@ SHELLS = {
         "table.commit",
         "table.durable_io",
         "table.pyiceberg_internals",
+        "table.repartition",
         "table.rest_catalog",
         "table.run_marks",
         "table.schema",

@@ -47,6 +47,7 @@ from iceberg_export.table.catalog import (
     table_name,
 )
 from iceberg_export.table.commit import Pause, RecreatedError
+from iceberg_export.table.repartition import PARTITIONED_BY, repartition, setting_of
 from iceberg_export.table.run_marks import RunMark
 from iceberg_export.table.state import FOLLOWS, State
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
@@ -238,7 +239,9 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     topic_table = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
     by = _partitioning(job, topic_table)
-    is_new = find_table(job.catalog, identifier) is None
+    chosen = topic_table.partition_by
+    table = find_table(job.catalog, identifier)
+    is_new = table is None
     state = commit.initialise(
         job.catalog,
         identifier,
@@ -248,10 +251,16 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         # Of a table that exists its own counts: it may have been made from other columns.
         partition_spec=_partition_spec(by if is_new else (), columns, types),
         table_schema=columns,
+        more={} if chosen is None else {PARTITIONED_BY: setting_of(chosen)},
         run_id=f"{job.run_id}-init",
         pause=job.pause,
         hook=job.hook,
     )
+    if table is not None and chosen is not None:
+        upserts = topic_table.mode == "upsert"
+        repartition(
+            job.catalog, identifier, table, chosen, to_be=columns, upserts=upserts, pause=job.pause
+        )
     may_be_bad = types is not None or topic_table.mode == "upsert"
     wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
     # Dead letters of another time count as well: a rollback may lead back to their records.

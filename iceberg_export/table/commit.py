@@ -21,6 +21,7 @@ not used: updates and requirements go to the catalog directly, once each time th
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -362,12 +363,13 @@ def initialise(
     run_id: str,
     pause: Pause,
     table_schema: Schema = schema.TABLE_SCHEMA,
+    more: Mapping[str, str] = MappingProxyType({}),
     follows: Follows = FOLLOWS_NOTHING,
     hook: Hook = no_hook,
 ) -> State:
     """Makes the table and its first, empty snapshot where either is missing; returns its state.
 
-    Idempotent, also after a crash in the middle and against another exporter at the same time.
+    `more`: properties of a table that is made now. Idempotent, also after a crash in the middle and against another exporter at the same time.
     """
     empty = State(topic_id=topic_id, offsets={}, seq=0, run_id=run_id, follows=follows)
     name = ".".join(identifier)
@@ -377,6 +379,7 @@ def initialise(
         state.TOPIC: topic,
         state.TOPIC_ID: topic_id,
         state.CLUSTER_ID: cluster_id,
+        **more,
     }
     for _ in pause.attempts():
         table = find_table(catalog, identifier)
