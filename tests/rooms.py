@@ -421,6 +421,7 @@ SHELLS = {
         "runs.job",
         "runs.loop",
         "runs.metrics",
+        "runs.partitioning",
         "runs.session",
         "runs.status",
         "settings",

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
@@ -23,7 +21,7 @@ from iceberg_export.errors import CatalogError, FencedError, SettingsError
 from iceberg_export.files.partition_values import decimal_truncations, partition_columns
 from iceberg_export.files.rewrite import delete_files
 from iceberg_export.files.target import target_of
-from iceberg_export.names import KEY, TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
+from iceberg_export.names import TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
 from iceberg_export.plan.splits import (
     CommitRange,
@@ -36,6 +34,7 @@ from iceberg_export.plan.splits import (
 )
 from iceberg_export.records import last_records
 from iceberg_export.records.rows import TimestampLimits
+from iceberg_export.runs.partitioning import NO_PARTITIONS, new_spec
 from iceberg_export.settings import Settings
 from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema, topic_settings
@@ -50,7 +49,7 @@ from iceberg_export.table.commit import Pause, RecreatedError
 from iceberg_export.table.repartition import PARTITIONED_BY, repartition, setting_of
 from iceberg_export.table.run_marks import RunMark
 from iceberg_export.table.state import FOLLOWS, State
-from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
+from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.tasks.export_split import (
     BadRecords,
     NoDeadLettersError,
@@ -63,9 +62,8 @@ from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.buckets import bucket_column
+from iceberg_export.upsert.buckets import MODE, bucket_columns
 from iceberg_export.upsert.merge import MergeContext, merge_and_commit
-from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
 
 TASKS_PER_CORE = 2
 
@@ -238,10 +236,11 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     identifier = table_identifier(job, topic)
     topic_table = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
-    by = _partitioning(job, topic_table)
+    default = job.settings["table.partition.by"]
     chosen = topic_table.partition_by
     table = find_table(job.catalog, identifier)
     is_new = table is None
+    missing = types.subjects_without_schema if types is not None else []
     state = commit.initialise(
         job.catalog,
         identifier,
@@ -249,9 +248,12 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         topic_id=topic.topic_id,
         cluster_id=job.cluster_id,
         # Of a table that exists its own counts: it may have been made from other columns.
-        partition_spec=_partition_spec(by if is_new else (), columns, types),
+        partition_spec=new_spec(topic_table, columns, default, missing)
+        if is_new
+        else NO_PARTITIONS,
         table_schema=columns,
-        more={} if chosen is None else {PARTITIONED_BY: setting_of(chosen)},
+        more={MODE: topic_table.mode}
+        | ({} if chosen is None else {PARTITIONED_BY: setting_of(chosen)}),
         run_id=f"{job.run_id}-init",
         pause=job.pause,
         hook=job.hook,
@@ -289,29 +291,6 @@ def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[
     return main, reconcile(
         job.catalog, table, main, dead, run_id=job.run_id, pause=job.pause, hook=job.hook
     )
-
-
-def _partitioning(job: Job, topic_table: TopicTable) -> str | tuple[PartitionTerm, ...]:
-    """Returns how a new table is to be partitioned."""
-    if topic_table.partition_by is not None:
-        return topic_table.partition_by
-    if topic_table.mode == "upsert":
-        return (PartitionTerm("bucket", KEY, BUCKETS_DEFAULT),)
-    return job.settings["table.partition.by"]
-
-
-def _partition_spec(
-    by: str | Sequence[PartitionTerm], columns: Schema, types: TopicTypes | None
-) -> PartitionSpec:
-    try:
-        return schema.partition_spec(by, columns)
-    except SettingsError as error:
-        missing = types.subjects_without_schema if types is not None else []
-        if not missing:
-            raise
-        raise SettingsError(
-            f"{error}; no schema is registered under {' and '.join(missing)} yet, which may bring it"
-        ) from error
 
 
 def export_topic(job: Job, topic: Topic) -> ExportReport:
@@ -537,7 +516,7 @@ def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Ta
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)
     if export.upsert:
-        bucket_column(table.metadata)
+        bucket_columns(table.metadata)
     else:
         partition_columns(table.metadata)
     return table, typing

@@ -1,7 +1,7 @@
 """Buckets of a table of mode upsert: new records are merged into them, each is written anew.
 
-The table is partitioned by `bucket(N, kafka_key)` and nothing else, so all that is known of a key
-lies in the files of one bucket. A task that has read chunks leaves its records in one file for the
+The table is partitioned by buckets of its keys, or of columns that keys have become, and by nothing else
+(not at all: then it is one bucket), so all that is known of a key lies in the files of one bucket. A task that has read chunks leaves its records in one file for the
 tasks that follow (several, where it does not all fit into its memory), one row group for each bucket
 (`ShuffleWriter`); one task for each bucket
 that has new records then reads what the table has of it, adds those, keeps the newest of each key
@@ -23,8 +23,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import BinaryType, StringType
+from pyiceberg.transforms import BucketTransform, Transform
 
 from iceberg_export import names
 from iceberg_export.errors import CorruptSpanError, StateError
@@ -40,6 +39,12 @@ from iceberg_export.upsert.newest_records import (
     newest_rows,
 )
 
+MODE = "frazil.mode"
+"""Property of a table: the mode that it was made for."""
+BUCKETS = (
+    f"a table of mode upsert is partitioned by buckets of its key, as bucket(16, {names.KEY}), or of columns"
+    " of it, or not at all"
+)
 FOLDER = "shuffle"
 """Beside the table's data: what is forgotten here is an orphan like any other."""
 GATHERED_BYTES_MAX = 128 * 1024 * 1024
@@ -47,11 +52,15 @@ GATHERED_BYTES_MAX = 128 * 1024 * 1024
 half stay, all are written."""
 
 
+Bucket = tuple[int | None, ...]
+"""The table's partition: a number for each field, None where a column of the key is null."""
+
+
 class ShuffleFile(NamedTuple):
     """The records of one split, ready for the tasks of their buckets."""
 
     path: str
-    groups: dict[int, tuple[int, int]]
+    groups: dict[Bucket, tuple[int, int]]
     """By bucket: the row group, and its rows."""
     taken: int
     """Records that the file stands for, more than it has."""
@@ -60,7 +69,9 @@ class ShuffleFile(NamedTuple):
 class BucketTask(NamedTuple):
     """One bucket to be written anew."""
 
-    bucket: int
+    bucket: Bucket
+    number: int
+    """Among those of the export."""
     target: Target
     name: str
     """What names of new files begin with, before the attempt's number."""
@@ -71,7 +82,7 @@ class BucketTask(NamedTuple):
 
 
 class BucketResult(NamedTuple):
-    bucket: int
+    bucket: Bucket
     files: list[DataFile]
     rows_before: int
     rows_new: int
@@ -80,32 +91,57 @@ class BucketResult(NamedTuple):
     """Nothing changes: `files` is empty, the old ones stay."""
 
 
-def bucket_column(metadata: TableMetadata) -> PartitionColumn:
-    """Returns the partition field by key. Raises StateError for a table that cannot be upserted."""
-    fields = partition_columns(metadata)
-    one = fields[0] if len(fields) == 1 else None
-    if (
-        one is None
-        or one.path != (names.KEY,)
-        or not isinstance(one.field.transform, BucketTransform)
-    ):
-        partitioning = ", ".join(
-            f"{field.field.transform} of {'.'.join(field.path)}" for field in fields
-        )
-        raise StateError(
-            f"a table of mode upsert is partitioned by bucket(N, {names.KEY}) alone, "
-            f"not by {partitioning or 'nothing'}; give the topic another table"
-        )
-    if not isinstance(one.kind, BinaryType | StringType):
-        raise StateError(f"in mode upsert keys are raw or string, not {one.kind}")
-    return one
+def bucket_columns(metadata: TableMetadata) -> tuple[PartitionColumn, ...]:
+    """Returns the partition fields, all by key. Raises StateError for a table that cannot be upserted."""
+    columns = partition_columns(metadata)
+    problem = other_than_buckets((one.path, one.field.transform) for one in columns)
+    if not columns and metadata.properties.get(MODE) != "upsert":
+        # It may have several rows of a key, and rows of tombstones.
+        problem = f"{BUCKETS}; this one has no partitions and was made for mode append"
+    if problem:
+        raise StateError(f"{problem}; give the topic another table")
+    return columns
+
+
+def other_than_buckets(parts: Iterable[tuple[Sequence[str], Transform[Any, Any]]]) -> str | None:
+    """Why a table of mode upsert cannot have these partitions, if it cannot."""
+    others = [
+        f"{transform} of {'.'.join(path)}"
+        for path, transform in parts
+        if path[0] != names.KEY or not isinstance(transform, BucketTransform)
+    ]
+    if not others:
+        return None
+    return f"{BUCKETS}, and not by {', '.join(others)}"
+
+
+def bucket_of(file: DataFile, columns: Sequence[PartitionColumn]) -> Bucket:
+    """Returns the bucket that a file of the table belongs to."""
+    return tuple(file.partition[place] for place in range(len(columns)))
+
+
+def in_order(buckets: Iterable[Bucket]) -> list[Bucket]:
+    """Returns them sorted, those of null columns first."""
+    return sorted(buckets, key=lambda bucket: [-1 if one is None else one for one in bucket])
 
 
 def with_key_and_tombstone(rows: pa.Table, raw: pa.Table) -> pa.Table:
     """Adds to `rows` of the table the keys and tombstones of the same records, `raw`."""
     assert rows.num_rows == raw.num_rows
     gone = pc.is_null(raw.column(names.VALUE))
-    return rows.append_column(KEY_BYTES, raw.column(names.KEY)).append_column(TOMBSTONE, gone)
+    keys = pa.types.is_struct(rows.schema.field(names.KEY).type)
+    sent = _no_bytes(rows) if keys else raw.column(names.KEY)
+    return rows.append_column(KEY_BYTES, sent).append_column(TOMBSTONE, gone)
+
+
+def _key_bytes(rows: pa.Table) -> pa.ChunkedArray:
+    """Returns what producers sent, as far as the table has it."""
+    keys = rows.column(names.KEY)
+    return _no_bytes(rows) if pa.types.is_struct(keys.type) else keys.cast(pa.large_binary())
+
+
+def _no_bytes(rows: pa.Table) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(rows.num_rows, pa.large_binary())])
 
 
 class ShuffleWriter:
@@ -114,7 +150,7 @@ class ShuffleWriter:
 
     def __init__(self, target: Target, name: str) -> None:
         self._metadata, self._io = target.open()
-        self._column = bucket_column(self._metadata)
+        self._columns = bucket_columns(self._metadata)
         self._prefix = f"{self._metadata.location}/{FOLDER}/{name}"
         self._schema = shuffle_schema(self._metadata)
         self._gathered: list[pa.Table] = []
@@ -143,7 +179,7 @@ class ShuffleWriter:
 
     def _write(self, rows: pa.Table) -> None:
         self._gathered, self._bytes = [], 0
-        groups: dict[int, tuple[int, int]] = {}
+        groups: dict[Bucket, tuple[int, int]] = {}
         number = f"-{len(self._paths)}" if self._paths else ""
         path = f"{self._prefix}{number}.parquet"
         self._paths.append(path)
@@ -154,7 +190,7 @@ class ShuffleWriter:
                 write_statistics=False,
             ) as writer,
         ):  # fmt: skip
-            for (bucket,), part in split_rows((self._column,), rows):
+            for bucket, part in split_rows(self._columns, rows):
                 groups[bucket] = (len(groups), part.num_rows)
                 writer.write_table(part, row_group_size=part.num_rows)
         self._files.append(ShuffleFile(path, groups, self._taken))
@@ -178,9 +214,9 @@ def shuffle_schema(metadata: TableMetadata) -> pa.Schema:
     )
 
 
-def row_groups_of(shuffled: Iterable[ShuffleFile]) -> dict[int, list[tuple[str, int]]]:
+def row_groups_of(shuffled: Iterable[ShuffleFile]) -> dict[Bucket, list[tuple[str, int]]]:
     """Returns, by bucket, paths and row groups of its records."""
-    groups: dict[int, list[tuple[str, int]]] = {}
+    groups: dict[Bucket, list[tuple[str, int]]] = {}
     for file in shuffled:
         for bucket, (group, _rows) in file.groups.items():
             groups.setdefault(bucket, []).append((file.path, group))
@@ -191,7 +227,7 @@ def merge_bucket(task: BucketTask, attempt: int) -> BucketResult:
     """Writes a bucket anew. Raises StateError, CorruptSpanError; then none of its files are left."""
     metadata, io = task.target.open()
     schema = shuffle_schema(metadata)
-    writer = FileWriter(task.target, f"{task.name}-{task.bucket:05d}-{attempt}")
+    writer = FileWriter(task.target, f"{task.name}-{task.number:05d}-{attempt}")
     try:
         with discarded_on_error(writer):
             before = rows_before(task.files, metadata, io, schema)
@@ -218,9 +254,10 @@ def rows_before(
     """Returns the table's rows, deletes of others applied; their keys are what producers sent."""
     found = [schema.empty_table()]
     for rows in read_rows(files, metadata, io) if files else ():
-        keys = rows.column(names.KEY).cast(pa.large_binary())
-        gone = pc.is_null(keys)  # None: a table of mode upsert has no rows without a key.
-        keyed = rows.append_column(KEY_BYTES, keys).append_column(TOMBSTONE, gone)
+        gone = pc.is_null(
+            rows.column(names.KEY)
+        )  # None: a table of mode upsert has no rows without a key.
+        keyed = rows.append_column(KEY_BYTES, _key_bytes(rows)).append_column(TOMBSTONE, gone)
         found.append(aligned(keyed, schema))
     return pa.concat_tables(found)
 

@@ -14,14 +14,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from iceberg_export.errors import OvertakenError, PlanError, StateError
+from iceberg_export.files.partition_values import PartitionColumn
 from iceberg_export.files.read import scan_files
 from iceberg_export.files.target import target_of
 from iceberg_export.table.catalog import Identifier, existing_table, try_delete
 from iceberg_export.upsert.buckets import (
+    Bucket,
     BucketResult,
     BucketTask,
     ShuffleFile,
-    bucket_column,
+    bucket_columns,
+    bucket_of,
+    in_order,
     merge_bucket,
     row_groups_of,
 )
@@ -77,15 +81,15 @@ def merge_and_commit(
 def _merge(
     context: MergeContext, table: Table, shuffled: Sequence[ShuffleFile], name: str
 ) -> Merged:
-    bucket_column(table.metadata)
+    columns = bucket_columns(table.metadata)
     head = table.metadata.snapshot_by_name("main")
     assert head is not None
     groups = row_groups_of(shuffled)
-    there = _files_of(table, set(groups))
+    there = _files_of(table, set(groups), columns)
     target = target_of(table, context.file_bytes_max)
     tasks = [
-        BucketTask(bucket, target, name, tuple(there[bucket]), tuple(groups[bucket]))
-        for bucket in sorted(groups)
+        BucketTask(bucket, number, target, name, tuple(there[bucket]), tuple(groups[bucket]))
+        for number, bucket in enumerate(in_order(groups))
     ]
     if not tasks:
         return Merged([], [], head.snapshot_id)
@@ -99,22 +103,24 @@ def _merge(
     changed = {result.bucket for result in results if not result.same}
     return Merged(
         added=[file for result in results for file in result.files],
-        removed=[one.file for bucket in sorted(changed) for one in there[bucket]],
+        removed=[one.file for bucket in in_order(changed) for one in there[bucket]],
         base_id=head.snapshot_id,
     )
 
 
-def _files_of(table: Table, buckets: set[int]) -> dict[int, list[FileScanTask]]:
+def _files_of(
+    table: Table, buckets: set[Bucket], columns: Sequence[PartitionColumn]
+) -> dict[Bucket, list[FileScanTask]]:
     """Returns the table's files by bucket, with the deletes of others."""
     name = ".".join(table.name())
-    found: dict[int, list[FileScanTask]] = {bucket: [] for bucket in buckets}
+    found: dict[Bucket, list[FileScanTask]] = {bucket: [] for bucket in buckets}
     for task in scan_files(table):
         if task.file.spec_id != table.metadata.default_spec_id:
             raise StateError(
                 f"table {name} has files of another partitioning, which mode upsert cannot merge; "
                 "rewrite its data files first"
             )
-        bucket = task.file.partition[0]
+        bucket = bucket_of(task.file, columns)
         if bucket in found:
             found[bucket].append(task)
     return found
@@ -124,12 +130,14 @@ def _check(
     tasks: Sequence[BucketTask], results: Sequence[BucketResult], shuffled: Sequence[ShuffleFile]
 ) -> None:
     """Raises PlanError unless each bucket got all its records, and all its rows were read."""
-    if sorted(result.bucket for result in results) != [task.bucket for task in tasks]:
+    if in_order(result.bucket for result in results) != [task.bucket for task in tasks]:
         raise PlanError(f"{len(tasks)} tasks gave {len(results)} results; nothing was exported")
     sent = sum(rows for file in shuffled for _group, rows in file.groups.values())
     if sum(result.rows_new for result in results) != sent:
         raise PlanError("buckets have got another number of records; nothing was exported")
-    for task, result in zip(tasks, sorted(results, key=lambda one: one.bucket), strict=True):
+    by_bucket = {result.bucket: result for result in results}
+    for task in tasks:
+        result = by_bucket[task.bucket]
         rows = sum(one.file.record_count for one in task.files)
         deletes = any(one.delete_files for one in task.files)
         if result.rows_before > rows or (result.rows_before < rows and not deletes):

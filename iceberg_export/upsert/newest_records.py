@@ -12,6 +12,7 @@ than that, comes back: tombstones are not kept. This takes a topic that was wide
 was behind. Leaves out reading, writing and which file holds which key (`buckets`).
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from iceberg_export import names
 
 KEY_BYTES = "frazil_key"
-"""The record's key as the producer sent it; not a column of the table."""
+"""The record's key as the producer sent it, unless its fields are columns; not a column of the table."""
 TOMBSTONE = "frazil_gone"
 """The record has no value; not a column of the table."""
 BUCKETS_DEFAULT = 16
@@ -32,12 +33,37 @@ _NEVER = np.iinfo(np.int64).min
 Places = npt.NDArray[np.int64]
 
 
-def _codes(rows: pa.Table) -> Places:
-    """Returns a number for each row's key, equal where keys are."""
-    keys = rows.column(KEY_BYTES).combine_chunks().dictionary_encode()
-    if isinstance(keys, pa.ChunkedArray):
-        keys = pa.concat_arrays(keys.unify_dictionaries().chunks) if keys.num_chunks else keys
-    return np.asarray(keys.indices, dtype=np.int64)
+def key_codes(rows: pa.Table) -> Places:
+    """Returns a number for each row's key, equal where keys are: as bytes, or, where they have become
+    columns, by the values of these, whatever schemas they came by."""
+    keys = rows.column(names.KEY)
+    if not pa.types.is_struct(keys.type):
+        return _codes(rows.column(KEY_BYTES))
+    codes = np.zeros(rows.num_rows, np.int64)
+    for leaf in _leaves(keys):
+        ours = _codes(leaf)
+        # Fewer than 2**31 of each, and never more combinations than rows after `unique`.
+        _, codes = np.unique(codes * (ours.max(initial=0) + 1) + ours, return_inverse=True)
+    return codes.astype(np.int64, copy=False)
+
+
+def _leaves(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """Yields the columns that a column is made of; of lists and maps their text."""
+    if pa.types.is_struct(column.type):
+        for child in column.flatten():
+            yield from _leaves(child)
+    elif pa.types.is_nested(column.type):
+        yield pa.chunked_array([[repr(value) for value in column.to_pylist()]], pa.large_string())
+    else:
+        yield column
+
+
+def _codes(column: pa.ChunkedArray) -> Places:
+    encoded = column.combine_chunks().dictionary_encode("encode")
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries()
+        encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else encoded
+    return np.asarray(encoded.indices, dtype=np.int64)
 
 
 def _numbers(column: pa.ChunkedArray, absent: int) -> Places:
@@ -63,7 +89,7 @@ def last_in_partition(rows: pa.Table) -> pa.Table:
 
 
 def _last_in_partition(rows: pa.Table) -> Places:
-    codes = _codes(rows)
+    codes = key_codes(rows)
     partitions = _numbers(rows.column(names.PARTITION), 0)
     offsets = _numbers(rows.column(names.OFFSET), 0)
     order = np.lexsort((offsets, partitions, codes))
@@ -85,7 +111,7 @@ def newest_rows(rows: pa.Table) -> Places:
         return np.zeros(0, np.int64)
     found = _last_in_partition(rows)
     some = rows.take(pa.array(found))
-    codes = _codes(some)
+    codes = key_codes(some)
     partitions = _numbers(some.column(names.PARTITION), 0)
     times = _numbers(some.column(names.TIMESTAMP), _NEVER)
     order = np.lexsort((partitions, times, codes))

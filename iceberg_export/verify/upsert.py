@@ -18,6 +18,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from iceberg_export import names
 from iceberg_export.errors import SettingsError
+from iceberg_export.files.partition_values import PartitionColumn
 from iceberg_export.files.read import scan_files
 from iceberg_export.files.target import Target, target_of
 from iceberg_export.plan.agent_client import Topic
@@ -30,14 +31,23 @@ from iceberg_export.tasks.run_splits import run_splits
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import RowTyping
 from iceberg_export.upsert.buckets import (
+    Bucket,
     ShuffleFile,
-    bucket_column,
+    bucket_columns,
+    bucket_of,
+    in_order,
     read_row_group,
     row_groups_of,
     rows_before,
     shuffle_schema,
 )
-from iceberg_export.upsert.newest_records import KEY_BYTES, TOMBSTONE, Places, last_in_partition
+from iceberg_export.upsert.newest_records import (
+    KEY_BYTES,
+    TOMBSTONE,
+    Places,
+    key_codes,
+    last_in_partition,
+)
 from iceberg_export.verify.exported import ComparedRange, Exported, find_exported
 from iceberg_export.verify.proof import Verdict, sum_of
 
@@ -79,7 +89,8 @@ def compare_bucket(
     rows: pa.Table, log: pa.Table, ranges: Mapping[int, ComparedRange]
 ) -> BucketDifferences:
     """Compares rows of the table with the last record of each of their keys in each partition."""
-    codes = _codes(pa.concat_tables([rows.select([KEY_BYTES]), log.select([KEY_BYTES])]))
+    keys = [names.KEY, KEY_BYTES]
+    codes = key_codes(pa.concat_tables([rows.select(keys), log.select(keys)]))
     row_codes, log_codes = codes[: rows.num_rows], codes[rows.num_rows :]
     count = int(codes.max(initial=-1)) + 1
     several = _in_several(codes, _ints(rows, names.PARTITION), _ints(log, names.PARTITION), count)
@@ -112,12 +123,6 @@ def compare_bucket(
         several=int(several.sum()),
         sums=sum_of(table_sums),
     )
-
-
-def _codes(keys: pa.Table) -> Places:
-    column = keys.column(KEY_BYTES).combine_chunks()
-    found = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    return np.asarray(found.dictionary_encode().indices, dtype=np.int64)
 
 
 def _ints(rows: pa.Table, name: str) -> Places:
@@ -169,11 +174,11 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
     """Compares a table of mode upsert with the log. Raises ExportError."""
     exported = find_exported(job, topic)
     table = exported.table
-    bucket_column(table.metadata)
+    columns = bucket_columns(table.metadata)
     with RunMark(table, job.run_id):
         shuffled = _shuffle(job, topic, exported)
         try:
-            found = _check(job, table, shuffled, exported.ranges)
+            found = _check(job, table, shuffled, exported.ranges, columns)
         finally:
             for file in shuffled:
                 table.io.delete(file.path)
@@ -214,14 +219,18 @@ def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
 
 
 def _check(
-    job: Job, table: Table, shuffled: Sequence[ShuffleFile], ranges: Mapping[int, ComparedRange]
+    job: Job,
+    table: Table,
+    shuffled: Sequence[ShuffleFile],
+    ranges: Mapping[int, ComparedRange],
+    columns: Sequence[PartitionColumn],
 ) -> list[BucketDifferences]:
-    files: dict[int, list[FileScanTask]] = {}
+    files: dict[Bucket, list[FileScanTask]] = {}
     for one in scan_files(table):
-        files.setdefault(one.file.partition[0], []).append(one)
+        files.setdefault(bucket_of(one.file, columns), []).append(one)
     groups = row_groups_of(shuffled)
     target = target_of(table)
-    buckets = sorted(files.keys() | groups.keys())
+    buckets = in_order(files.keys() | groups.keys())
     found: list[BucketDifferences] = job.runner().run(
         check_bucket,
         [
