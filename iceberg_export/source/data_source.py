@@ -46,6 +46,7 @@ from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.plan.trust import pinned_store
 from iceberg_export.source.filters import Filter, narrow_range
+from iceberg_export.source.one_sentence import each_in_one_sentence, one_sentence
 from iceberg_export.source.planning import pin, plan_topic
 from iceberg_export.source.read_options import KEEP, ReadOptions, parse_options
 from iceberg_export.source.streaming import Stream
@@ -98,17 +99,20 @@ class FrazilDataSource(DataSource):
     """Spark asks for columns, and then for a reader of this object or of a pickled one."""
 
     @override
+    @one_sentence
     def schema(self) -> StructType:
         self._query_columns = _columns(parse_options(self.options, streaming=None))
         return self._query_columns.schema
 
     @override
+    @one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_options(self.options, streaming=False)
         topic = self._checked(options, schema)
         return (PushingReader if options.push_filters else FrazilReader)(options, schema, topic)
 
     @override
+    @one_sentence
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse_options(self.options, streaming=True)
         return FrazilStreamReader(options, schema, self._checked(options, schema))
@@ -192,6 +196,7 @@ class FrazilReader(DataSourceReader):
         self._query_range = options.query_range
 
     @override
+    @one_sentence
     def partitions(self) -> list[InputPartition]:
         options = self._options
         if options.table:
@@ -248,14 +253,17 @@ class FrazilStreamReader(DataSourceStreamReader):
         self._asked_s = float("-inf")
 
     @override
+    @one_sentence
     def initialOffset(self) -> dict[str, Any]:
         return self._stream.initial(self._fetch_bounds())
 
     @override
+    @one_sentence
     def latestOffset(self) -> dict[str, Any]:
         return self._stream.latest(self._fetch_bounds())
 
     @override
+    @one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         tasks = self._stream.tasks(_client(self._options), start, end)
         return [TaskPartition(task) for task in tasks]
@@ -279,7 +287,8 @@ def _read(
     # Only tasks need the decoder, and what compiles it.
     from iceberg_export.source.reading import read_task
 
-    return read_task(partition.value, to_arrow_schema(schema), options.query_range)
+    batches = read_task(partition.value, to_arrow_schema(schema), options.query_range)
+    return each_in_one_sentence(batches)
 
 
 def register(spark: Any) -> None:
