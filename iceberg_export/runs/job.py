@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
@@ -34,7 +36,7 @@ from iceberg_export.plan.splits import (
 )
 from iceberg_export.records import last_records
 from iceberg_export.records.rows import TimestampLimits
-from iceberg_export.runs.partitioning import NO_PARTITIONS, new_spec
+from iceberg_export.runs.partitioning import new_spec
 from iceberg_export.settings import Settings
 from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema, topic_settings
@@ -236,33 +238,36 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     identifier = table_identifier(job, topic)
     topic_table = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
-    default = job.settings["table.partition.by"]
     chosen = topic_table.partition_by
     table = find_table(job.catalog, identifier)
-    is_new = table is None
-    missing = types.subjects_without_schema if types is not None else []
+    # Of a table that exists its own spec counts: it may have been made from other columns.
+    spec: PartitionSpec | None = PartitionSpec()
+    if table is None:
+        spec = new_spec(
+            topic_table,
+            columns,
+            job.settings["table.partition.by"],
+            missing=[] if types is None else types.subjects_without_schema,
+            more_to_come=_waits(types),
+        )
+    more = {MODE: topic_table.mode}
+    if chosen is not None and spec is not None:
+        more[PARTITIONED_BY] = setting_of(chosen)
     state = commit.initialise(
         job.catalog,
         identifier,
         topic=topic.name,
         topic_id=topic.topic_id,
         cluster_id=job.cluster_id,
-        # Of a table that exists its own counts: it may have been made from other columns.
-        partition_spec=new_spec(topic_table, columns, default, missing)
-        if is_new
-        else NO_PARTITIONS,
+        partition_spec=PartitionSpec() if spec is None else spec,
         table_schema=columns,
-        more={MODE: topic_table.mode}
-        | ({} if chosen is None else {PARTITIONED_BY: setting_of(chosen)}),
+        more=more,
         run_id=f"{job.run_id}-init",
         pause=job.pause,
         hook=job.hook,
     )
-    if table is not None and chosen is not None:
-        upserts = topic_table.mode == "upsert"
-        repartition(
-            job.catalog, identifier, table, chosen, to_be=columns, upserts=upserts, pause=job.pause
-        )
+    if table is not None:
+        _repartition(job, identifier, table, topic_table, None if _waits(types) else columns)
     may_be_bad = types is not None or topic_table.mode == "upsert"
     wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
     # Dead letters of another time count as well: a rollback may lead back to their records.
@@ -290,6 +295,22 @@ def _open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[
     )
     return main, reconcile(
         job.catalog, table, main, dead, run_id=job.run_id, pause=job.pause, hook=job.hook
+    )
+
+
+def _waits(types: TopicTypes | None) -> bool:
+    return types is not None and types.waits_for_messages
+
+
+def _repartition(
+    job: Job, identifier: Identifier, table: Table, topic_table: TopicTable, to_be: Schema | None
+) -> Table:
+    """Returns the table with the partitions that its topic chooses, if it does."""
+    terms, upserts = topic_table.partition_by, topic_table.mode == "upsert"
+    if terms is None:
+        return table
+    return repartition(
+        job.catalog, identifier, table, terms, to_be=to_be, upserts=upserts, pause=job.pause
     )
 
 
@@ -512,6 +533,8 @@ def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Ta
             has_data=state.seq > 1,
             pause=export.job.pause,
         )
+        # The columns that it names may have come just now.
+        table = _repartition(export.job, export.identifier, table, export.table_settings, None)
         typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)

@@ -19,13 +19,17 @@ from iceberg_export.table.topic_settings import PartitionTerm, TopicTable
 from iceberg_export.upsert.buckets import other_than_buckets
 from iceberg_export.upsert.newest_records import BUCKETS_DEFAULT
 
-NO_PARTITIONS = PartitionSpec()
-
 
 def new_spec(
-    topic_table: TopicTable, columns: Schema, default: str, missing: Sequence[str]
-) -> PartitionSpec:
-    """Returns the spec of a table with these columns; `default` is that of mode append.
+    topic_table: TopicTable,
+    columns: Schema,
+    default: str,
+    missing: Sequence[str],
+    *,
+    more_to_come: bool,
+) -> PartitionSpec | None:
+    """Returns the spec of a table with these columns; `default` is that of mode append. None: it names a
+    column that may come with the first records (`more_to_come`), and is made then (`table.repartition`).
 
     `missing`: subjects without a schema, which may bring a column. Raises SettingsError.
     """
@@ -38,6 +42,8 @@ def new_spec(
     try:
         spec = schema.partition_spec(by, columns)
     except SettingsError as error:
+        if more_to_come and not upserts:
+            return None
         if not missing:
             raise
         raise SettingsError(

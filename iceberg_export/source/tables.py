@@ -92,7 +92,8 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
 
 
 def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
-    return TopicTypes(topic_table, RegistryClient(options.settings.values, sleep=time.sleep))
+    registry = RegistryClient(options.settings.values, sleep=time.sleep)
+    return TopicTypes(topic_table, registry, assumes_first=True)
 
 
 def open_options(options: ReadOptions) -> Table:

@@ -44,7 +44,7 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     from iceberg_export.typed.topic_types import TopicTypes
 
     try:
-        types = TopicTypes(settings, registry(options))
+        types = TopicTypes(settings, registry(options), assumes_first=True)
     except RegistryError as error:
         raise RegistryError(f"{error}; typed=false reads keys and values as they are") from error
     types.check_newest()
@@ -79,7 +79,8 @@ class TopicDecoding:
 
         if self._registry is None:
             self._registry = registry(self._options)
-        _columns, typing = TopicTypes(now, self._registry).read_typing(self._loaded.columns)
+        types = TopicTypes(now, self._registry, assumes_first=True)
+        _columns, typing = types.read_typing(self._loaded.columns)
         return decoding._replace(typing=typing)
 
 

@@ -47,14 +47,14 @@ def repartition(
     table: Table,
     terms: Sequence[PartitionTerm],
     *,
-    to_be: Schema,
+    to_be: Schema | None,
     upserts: bool,
     pause: Pause,
 ) -> Table:
     """Bring the spec to what the topic's setting says, in a commit of its own; the table after it.
 
-    Left for the next export when it names a column that the table does not have yet: `to_be` is what a
-    table would have that were made now. Raises SettingsError for a column that the table has not, or has in another type, and for a table of
+    Left as it is when it names a column that the table does not have yet: `to_be` is what a table would
+    have that were made now; None: nobody knows. Raises SettingsError for a column that the table has not, or has in another type, and for a table of
     mode upsert that is partitioned otherwise; CatalogError.
     """
     name = ".".join(identifier)
@@ -65,7 +65,8 @@ def repartition(
         try:
             spec = partition_spec(terms, table.schema())
         except SettingsError:
-            partition_spec(terms, to_be)
+            if to_be is not None:
+                partition_spec(terms, to_be)
             return table
         if upserts and not _same(spec, table.spec()):
             raise SettingsError(

@@ -140,8 +140,7 @@ def decode(
         if code:
             bad_values += _bad_values(frames, group.rows, code, reason)
             message = (group.schema.schema_id, group.indexes)
-            is_first = group.indexes == FIRST_MESSAGE
-            if code == INCOMPATIBLE and not is_first and message not in known.messages:
+            if code == INCOMPATIBLE and mode == "protobuf" and message not in known.messages:
                 unknown.add(message)
             continue
         read = by_reference if reference else decode_payloads

@@ -3,8 +3,8 @@
 Once per run the versions of the topic's subjects are read (the newest thousand); an id, or a GUID
 in a header, that a task meets and that was not among them is asked for when it is met. With
 `value.schema=latest` (or `key.schema`) only the newest version is read, and decodes everything of
-the run. Of a Protobuf file the first message counts from the beginning, the others from when a
-record is one. Tasks get all schemas from the driver, so a task that runs twice comes to the same
+the run. Of a Protobuf file with several messages each counts from when a record is one: which of
+them records are only they say. Tasks get all schemas from the driver, so a task that runs twice comes to the same
 rows. The table grows in commits of its own before any file of the new columns exists; growing is
 repeated against the table as it is until nothing is left to add, so another exporter, or a person,
 may change it at the same time.
@@ -32,7 +32,7 @@ from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.schema_headers import GUID, guid_number, guid_text
 from iceberg_export.typed.typed_rows import Refusal, RowTyping, Side, column_name, side_columns
-from iceberg_export.typed.types import Schema
+from iceberg_export.typed.types import PROTOBUF, Schema
 from protocol.schemas import SchemaError
 
 GROW_ATTEMPTS_MAX = 10
@@ -82,7 +82,11 @@ class _SideSchemas(NamedTuple):
 class TopicTypes:
     """The schemas of one topic in one run. `registry` is not asked when no mode needs schemas."""
 
-    def __init__(self, settings: TopicTable, registry: RegistryClient) -> None:
+    def __init__(
+        self, settings: TopicTable, registry: RegistryClient, *, assumes_first: bool = False
+    ) -> None:
+        """`assumes_first`: records are of the first message of their file until they say otherwise, for
+        who reads a topic and has no table."""
         self._settings = settings
         self._registry = registry
         self._sides = (
@@ -101,7 +105,10 @@ class TopicTypes:
             if not side.has_schemas:
                 continue
             for one in _versions(registry, subject, newest=side.latest):
-                _add_schema(side, (one.schema_id, FIRST_MESSAGE), one)
+                if assumes_first or side.latest or not _has_several_messages(one):
+                    _add_schema(side, (one.schema_id, FIRST_MESSAGE), one)
+                else:
+                    _know_schema(side, one.schema_id, one)
                 side.newest.append(one.schema_id)
 
     @property
@@ -112,6 +119,13 @@ class TopicTypes:
             for side, subject in zip(self._sides, self._subjects, strict=True)
             if side.has_schemas and not side.newest
         ]
+
+    @property
+    def waits_for_messages(self) -> bool:
+        """Columns may come with the first record of a message of some Protobuf file."""
+        return any(
+            _has_several_messages(one) for side in self._sides for one in side.schemas.values()
+        )
 
     def check_newest(self) -> None:
         """Raises SettingsError when the newest schema is to decode everything and there is none."""
@@ -242,19 +256,35 @@ def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> N
         reason = f"the registry has no schema {schema_id}"
         side.refused[message] = Refusal(SCHEMA_UNKNOWN, reason)
         return
-    if found.guid:
-        with contextlib.suppress(ValueError):  # A registry of other names.
-            side.guids[guid_number(found.guid)] = schema_id
-    if found.kind.lower() != side.mode:
+    if not _know_schema(side, schema_id, found):
         reason = f"schema {schema_id} is {found.kind}, the topic's mode is {side.mode}"
         side.refused[message] = Refusal(SCHEMA_INVALID, reason)
         return
-    # Also when its first message is refused: others may be good.
-    side.schemas[schema_id] = found
     try:
         side.fields[message] = fields_of(found, indexes)
     except SchemaError as error:
         side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
+
+
+def _know_schema(side: _SideSchemas, schema_id: int, found: Schema) -> bool:
+    """Remembers the schema, whichever of its messages are good. False: it is of another kind."""
+    if found.guid:
+        with contextlib.suppress(ValueError):  # A registry of other names.
+            side.guids[guid_number(found.guid)] = schema_id
+    if found.kind.lower() != side.mode:
+        return False
+    side.schemas[schema_id] = found
+    return True
+
+
+def _has_several_messages(found: Schema) -> bool:
+    """Of a Protobuf file that can be read."""
+    if found.kind != PROTOBUF:
+        return False
+    try:
+        return len(message_paths(found)) > 1
+    except SchemaError:
+        return False
 
 
 def _asks_no_more(side: _SideSchemas) -> bool:

@@ -5,6 +5,7 @@ import datetime as dt
 import pytest
 
 from iceberg_export.errors import SettingsError
+from iceberg_export.typed.framing import frame
 from tests.iceberg_export.kit.registry import ORDER_1, ORDER_2, avro
 
 
@@ -183,3 +184,36 @@ def test_a_table_of_mode_upsert_keeps_its_buckets_and_says_so(here):
     here.world.configs["orders"]["partition.by"] = "bucket(4, kafka_key)"
     with pytest.raises(SettingsError, match=r"was made with other partitions, which it keeps"):
         here.export()
+
+
+FILE = """syntax = "proto3";
+message Header { string trace = 1; }
+message Order { int32 id = 1; }"""
+ORDER = (1,)
+
+
+@pytest.mark.parametrize("by", ["bucket(2, id)", "none"])
+def test_columns_and_partitions_are_those_of_the_message_that_records_name(here, registry, by):
+    here.world.configs["orders"] = {"value.mode": "protobuf", "partition.by": by}
+    one = registry.register("orders-value", FILE, "PROTOBUF")
+    here.send(frame(one, b"\x08\x05", ORDER), frame(one, b"\x08\x06", ORDER))
+    assert here.export().rows == 2
+    assert here.columns("id") == [(5,), (6,)]
+    assert "trace" not in here.table().schema().column_names
+    names = ["id_bucket"] if by != "none" else []
+    assert list(specs(here).values()) == [names]
+    assert here.verify().problems == ()
+
+
+def test_a_column_that_no_message_has_brought_yet_waits_without_stopping_the_export(here, registry):
+    here.world.configs["orders"] = {"value.mode": "protobuf", "partition.by": "trace"}
+    one = registry.register("orders-value", FILE, "PROTOBUF")
+    here.send(frame(one, b"\x08\x05", ORDER))
+    assert here.export().rows == 1
+    here.send(frame(one, b"\x08\x06", ORDER))
+    assert here.export().rows == 1
+    assert not here.table().spec().fields
+    here.send(frame(one, b"\x0a\x01t", (0,)))
+    assert here.export().rows == 1
+    assert [each.name for each in here.table().spec().fields] == ["trace"]
+    assert here.columns("id", "trace") == [(5, None), (6, None), (None, "t")]
