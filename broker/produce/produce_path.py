@@ -445,8 +445,9 @@ class ProducePath:
                 self._propose()
         elif isinstance(error, LogError):
             # Its fate stays open: the requests' own time will tell them so (P4).
-            self._queue.doubt(chunk_id)
             logger.warning("the fate of chunk %s stays unknown: %s", chunk_id.key, error)
+            self._queue.doubt(chunk_id)
+            self._propose()
         else:
             raise error
 
@@ -497,6 +498,7 @@ class ProducePath:
             if chunk is not None:
                 message = f"not committed: {outcome}"
                 self._give_up(chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+                self._propose()
             return
         was_sent = self._queue.is_sent(chunk_id)
         chunk = self._queue.settle(chunk_id)
