@@ -88,17 +88,27 @@ class Dispatcher:
         if authentication is not None and not authentication.admits(call.api_key):
             self._refuse_in_between(handler, call)
         elif isinstance(handler, Cold):
-            tasks.create_task(self._run(self._answer(api, handler, call), call), name=repr(call))
+            self._begin(self._answer(api, handler, call), call, tasks)
         elif call.stale and handler.refuse is not None:
             self._count_stale(call)
             handler.refuse(self._node, call, KafkaError(api.unavailable, STALE_REFUSAL))
         elif handler.take is not None and len(call.body) > AT_ONCE_BYTES_MAX:
-            tasks.create_task(self._run(self._take(api, handler, call), call), name=repr(call))
+            self._begin(self._take(api, handler, call), call, tasks)
         elif handler.take is not None and self._node.rights is not None:
             request = messages.decode_request(call.api_key, call.version, call.body)
             self._take_permitted(api, handler, call, request)
         elif (rest := handler.start(self._node, call)) is not None:
-            tasks.create_task(self._run(rest, call), name=repr(call))
+            self._begin(rest, call, tasks)
+
+    def _begin(self, work: Coroutine[Any, Any, None], call: Call, tasks: asyncio.TaskGroup) -> None:
+        run = self._run(work, call)
+        try:
+            tasks.create_task(run, name=repr(call))
+        except RuntimeError:
+            # The server is stopping: its tasks are waited for, and then its connections are cut.
+            run.close()
+            work.close()
+            call.close("the agent has stopped")
 
     def _refuse_in_between(self, handler: Cold | Hot, call: Call) -> None:
         """What comes in the middle of SASL is answered so, and the connection closed (Kafka's

@@ -191,7 +191,7 @@ def test_the_exporter_asks_over_tls_and_takes_another_token_when_its_file_change
         arguments += ["--set", setting]
     said = world.folder / "said"
     said.write_text(EXPORTER)
-    told = world.frazil("export", "status", *arguments)
+    told = world.frazil("export", "run", "--once", *arguments)
     assert told.returncode == 0, told.stderr
     said.write_text("the-next-token-of-an-exporter")
     (world.folder / "exporter").write_text("the-next-token-of-an-exporter")
@@ -199,5 +199,5 @@ def test_the_exporter_asks_over_tls_and_takes_another_token_when_its_file_change
     while world.agent.status("/export/topics", token="the-next-token-of-an-exporter") != 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    told = world.frazil("export", "status", *arguments)
+    told = world.frazil("export", "run", "--once", *arguments)
     assert told.returncode == 0, told.stderr

@@ -1,16 +1,17 @@
 """All connections together: how many, how much memory, how long, and how they end (P15)."""
 
 import asyncio
+import contextlib
 import functools
 
 import pytest
 
-from broker.api import Hot
+from broker.api import Cold, Hot
 from broker.edge.limits import ConnectionLimits, ServerLimits
 from broker.edge.server import HEAVY_MS
 from broker.edge.starts import TURN_MS
-from protocol import apis
-from tests.broker.edge.stage import connected, staged
+from protocol import apis, messages
+from tests.broker.edge.stage import Stage, connected, staged
 from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
@@ -233,3 +234,30 @@ async def test_a_server_that_stops_cuts_its_connections():
     async with connected() as (_, peer):
         pass
     assert peer.transport.aborted
+
+
+async def test_a_request_that_comes_while_tasks_of_a_stopping_server_end_ends_its_connection():
+    ending, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(_node, _call, _request):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await go_on.wait()
+
+    stage = Stage(asyncio.get_running_loop(), handlers={apis.LIST_GROUPS: Cold(slowly, None)})
+    server = asyncio.get_running_loop().create_task(stage.server.run())
+    await settle()
+    first, second = stage.connect(), stage.connect()
+    first.send(apis.LIST_GROUPS, 4, messages.ListGroupsRequest())
+    await settle()
+    server.cancel()
+    await ending.wait()
+    second.send(apis.LIST_GROUPS, 4, messages.ListGroupsRequest())
+    await settle()
+    assert second.closed
+    go_on.set()
+    with contextlib.suppress(asyncio.CancelledError):
+        await server
+    assert first.closed
