@@ -267,7 +267,7 @@ class Proposer:
             proposal = self._waiting[0]
             if total_bytes + len(proposal.encoded) > COMMAND_BYTES_MAX:
                 break
-            if proposal.first is not None and taken and taken[-1].first is not None:
+            if proposal.first is not None and any(each.first is not None for each in taken):
                 break
             self._waiting.popleft()
             # `end` empties the queue with the incarnation that it was filled under.

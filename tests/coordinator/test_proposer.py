@@ -429,6 +429,20 @@ async def test_a_command_whose_first_fails_is_not_done_and_those_beside_it_are()
         assert [topic.name for topic in agent.machine.topics] == ["a", "b", "c", "d"]
 
 
+async def test_each_entry_has_one_thing_that_is_done_first() -> None:
+    async with embedded() as agent:
+        done: list[str] = []
+        before = len(agent.cluster.entries)
+        futures = [
+            agent.log_client.propose(CreateTopic("a", 1, ()), first=lambda: done.append("a")),
+            agent.log_client.propose(CreateTopic("b", 1, ())),
+            agent.log_client.propose(CreateTopic("c", 1, ()), first=lambda: done.append("c")),
+        ]
+        await asyncio.gather(*futures)
+        assert done == ["a", "c"]
+        assert len(agent.cluster.entries) == before + 2
+
+
 @pytest.mark.promise("P3")
 async def test_a_number_that_was_not_used_is_the_next_entrys() -> None:
     async with embedded() as agent:
