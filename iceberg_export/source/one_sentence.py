@@ -19,9 +19,9 @@ def one_sentence(call: Call) -> Call:
     """The same call; an ExportError of it has no traceback but this line."""
 
     @functools.wraps(call)
-    def told(*arguments: Any) -> Any:
+    def told(*arguments: Any, **named: Any) -> Any:
         try:
-            return call(*arguments)
+            return call(*arguments, **named)
         except ExportError as error:
             found = error
         raise found.with_traceback(None) from None

@@ -29,6 +29,10 @@ from tests.kit import requests
 from tests.kit.faults import FaultyLog, FaultyStore
 
 
+TURNS_OF_AN_ACCEPT = 10
+"""Of the loop, at most: from accepting a connection to the end of one that is refused."""
+
+
 class Place:
     """A cluster's store and log, in memory."""
 
@@ -136,6 +140,9 @@ async def agent_of(
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await task
+        # What was accepted in the last turn is made, refused and closed in the next ones.
+        for _ in range(TURNS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
 
 
 class SocketClient:

@@ -36,6 +36,14 @@ def test_an_error_of_ours_is_its_sentence_and_not_the_way_to_it() -> None:
     assert not any("in fail" in line for line in lines)
 
 
+def test_what_spark_names_is_handed_on() -> None:
+    @one_sentence
+    def reader(*, schema: str) -> str:
+        return schema
+
+    assert reader(schema="s") == "s"
+
+
 def test_an_error_that_nobody_foresaw_keeps_its_way() -> None:
     def bug() -> None:
         raise KeyError("x")
