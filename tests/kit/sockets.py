@@ -28,7 +28,6 @@ from storage.stores.memory import MemoryStore
 from tests.kit import requests
 from tests.kit.faults import FaultyLog, FaultyStore
 
-
 TURNS_OF_AN_ACCEPT = 10
 """Of the loop, at most: from accepting a connection to the end of one that is refused."""
 
