@@ -44,14 +44,26 @@ def new_spec(
     except SettingsError as error:
         if more_to_come and not upserts:
             return None
-        if not missing:
-            raise
-        raise SettingsError(
-            f"{error}; no schema is registered under {' and '.join(missing)} yet, which may bring it"
-        ) from error
-    if upserts and (problem := other_than_buckets(_parts(spec, columns))) is not None:
+        raise SettingsError(f"{error}{_yet(missing)}") from error
+    if not upserts:
+        return spec
+    if (problem := other_than_buckets(_parts(spec, columns))) is not None:
         raise SettingsError(f"frazil.iceberg.partition.by: {problem}")
+    if not _has_key(columns):
+        raise SettingsError(
+            f"mode upsert tells rows apart by the columns of their keys, and there are none{_yet(missing)}"
+        )
     return spec
+
+
+def _yet(missing: Sequence[str]) -> str:
+    if not missing:
+        return ""
+    return f"; no schema is registered under {' and '.join(missing)} yet, which may bring it"
+
+
+def _has_key(columns: Schema) -> bool:
+    return KEY in (one.name for one in columns.fields)
 
 
 def _parts(spec: PartitionSpec, columns: Schema) -> list[tuple[list[str], Any]]:
@@ -62,7 +74,7 @@ def _parts(spec: PartitionSpec, columns: Schema) -> list[tuple[list[str], Any]]:
 
 def _key_columns(columns: Schema) -> list[str]:
     """Returns what buckets are made by: the key, or the first column of it that can be; none can be."""
-    if KEY not in (one.name for one in columns.fields):
+    if not _has_key(columns):
         return [KEY]  # No schema brings it yet, which whoever asks for it is told.
     key = columns.find_field(KEY).field_type
     if not isinstance(key, StructType):

@@ -17,17 +17,19 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CreateTableTransaction, Table
+from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertTableUUID
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from iceberg_export.errors import CatalogError
 from iceberg_export.table.durable_io import NAME as DURABLE_IO
-from iceberg_export.table.pyiceberg_internals import mend
+from iceberg_export.table.pyiceberg_internals import mend, requirements_of, updates_of
 from iceberg_export.table.rest_catalog import adapt, nested
 from iceberg_export.table.state import (
     OFFSETS,
@@ -79,6 +81,23 @@ def guarded(doing: str, call: Callable[[], Result]) -> Result:
         return call()
     except _REFUSALS as error:
         raise CatalogError(f"cannot {doing}: {first_line(error)}") from error
+
+
+def send_change(
+    catalog: Catalog, identifier: Identifier, table: Table, transaction: Transaction
+) -> Table:
+    """Sends what a transaction says of the table's schema or partitioning, once; the table after it.
+
+    Refused because somebody changed the table, or without an answer: it is what it is, and the caller
+    looks again. Raises CatalogError when it cannot be loaded.
+    """
+    with contextlib.suppress(CommitFailedException, ValueError, *CATALOG_ERRORS):
+        catalog.commit_table(
+            table,
+            (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements_of(transaction)),
+            updates_of(transaction),
+        )
+    return guarded(f"load table {'.'.join(identifier)}", lambda: catalog.load_table(identifier))
 
 
 def try_delete(io: FileIO, path: str) -> bool:

@@ -128,13 +128,17 @@ def _with_fields(
         without_case = without_case or {name.casefold(): name for name in found}
         other = without_case.setdefault(field.name.casefold(), field.name)
         if other != field.name:
-            raise IncompatibleColumnError(
-                f"column {path} differs from {above}{other} only in case, and engines read names"
-                " without it; give the field another name"
-            )
+            raise IncompatibleColumnError(_differs_in_case(path, f"{above}{other}"))
         kind = canonical_type(field.type)
         found[field.name] = _storable(_portable(kind) if growth.portable else kind, path)
     return found
+
+
+def _differs_in_case(path: str, other: str) -> str:
+    return (
+        f"column {path} differs from {other} only in case, and engines read names without it;"
+        " give the field another name"
+    )
 
 
 def _portable(kind: pa.DataType) -> pa.DataType:
@@ -218,7 +222,13 @@ def _storable(kind: pa.DataType, path: str) -> pa.DataType:
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             raise IncompatibleColumnError(f"column {path} would be a struct without fields")
+        names: dict[str, str] = {}
         for one in kind:
+            other = names.setdefault(one.name.casefold(), one.name)
+            if other != one.name:
+                raise IncompatibleColumnError(
+                    _differs_in_case(f"{path}.{one.name}", f"{path}.{other}")
+                )
             _storable(one.type, f"{path}.{one.name}")
     elif pa.types.is_map(kind):
         _storable(kind.key_type, f"{path}.key")

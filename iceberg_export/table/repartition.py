@@ -7,20 +7,16 @@ spec, and readers go by each file's own (Iceberg specification, "Partition Evolu
 A table of mode upsert keeps its buckets: all that is known of a key lies in the files of one.
 """
 
-import contextlib
 from collections.abc import Sequence
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertTableUUID
 
 from iceberg_export.errors import CatalogError, SettingsError
-from iceberg_export.table.catalog import CATALOG_ERRORS, Identifier, guarded
+from iceberg_export.table.catalog import Identifier, send_change
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.pyiceberg_internals import requirements_of, updates_of
 from iceberg_export.table.schema import partition_spec
 from iceberg_export.table.topic_settings import PartitionTerm
 
@@ -90,7 +86,7 @@ def _parts(spec: PartitionSpec) -> dict[tuple[int, str], str]:
 def _commit(
     catalog: Catalog, identifier: Identifier, table: Table, spec: PartitionSpec, wanted: str
 ) -> Table:
-    """Refused because somebody changed the table, or without an answer: it is what it is."""
+    """Fields that are in both specs stay what they are."""
     there, to_be = _parts(table.spec()), _parts(spec)
     schema = table.schema()
     transaction = table.transaction()
@@ -103,10 +99,4 @@ def _commit(
                 assert source is not None
                 update.add_field(source, field.transform, field.name)
     transaction.set_properties({PARTITIONED_BY: wanted})
-    with contextlib.suppress(CommitFailedException, ValueError, *CATALOG_ERRORS):
-        catalog.commit_table(
-            table,
-            (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements_of(transaction)),
-            updates_of(transaction),
-        )
-    return guarded(f"load table {'.'.join(identifier)}", lambda: catalog.load_table(identifier))
+    return send_change(catalog, identifier, table, transaction)

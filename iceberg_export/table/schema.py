@@ -9,19 +9,16 @@ No record loses its timestamp: one that a timestamp column cannot hold (before 1
 year 9999) lies in `kafka_timestamp_raw` instead. None at all (Kafka's -1) is null in both.
 """
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -54,12 +51,10 @@ from iceberg_export.names import (
     TIMESTAMP_TYPE,
     VALUE,
 )
-from iceberg_export.table.catalog import CATALOG_ERRORS, Identifier, guarded
+from iceberg_export.table.catalog import Identifier, send_change
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.pyiceberg_internals import (
-    requirements_of,
     schema_without_ids,
-    updates_of,
 )
 from iceberg_export.table.topic_settings import PartitionTerm
 
@@ -192,23 +187,13 @@ def arrow_schema(columns: Schema) -> pa.Schema:
 
 
 def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Schema) -> Table:
-    """Bring the columns of `table` to `columns`, in a commit of its own; the table after it.
-
-    Refused because somebody changed the schema, or without an answer: the table is what it is,
-    and the caller looks again.
-    """
+    """Bring the columns of `table` to `columns`, in a commit of its own, as `send_change`."""
     there = {field.name: canonical_type(field.type) for field in columns_of(table)}
     more = [field for field in columns if there.get(field.name) != field.type]
     transaction = table.transaction()
     with transaction.update_schema() as update:
         update.union_by_name(_iceberg(pa.schema(more)))
-    with contextlib.suppress(CommitFailedException, ValueError, *CATALOG_ERRORS):
-        catalog.commit_table(
-            table,
-            (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements_of(transaction)),
-            updates_of(transaction),
-        )
-    return guarded(f"load table {'.'.join(identifier)}", lambda: catalog.load_table(identifier))
+    return send_change(catalog, identifier, table, transaction)
 
 
 def check_schema(schema: Schema, table: str, *, typed: Iterable[str] = ()) -> None:

@@ -254,9 +254,8 @@ def rows_before(
     """Returns the table's rows, deletes of others applied; their keys are what producers sent."""
     found = [schema.empty_table()]
     for rows in read_rows(files, metadata, io) if files else ():
-        gone = pc.is_null(
-            rows.column(names.KEY)
-        )  # None: a table of mode upsert has no rows without a key.
+        # None: a table of mode upsert has no rows without a key.
+        gone = pc.is_null(rows.column(names.KEY))
         keyed = rows.append_column(KEY_BYTES, _key_bytes(rows)).append_column(TOMBSTONE, gone)
         found.append(aligned(keyed, schema))
     return pa.concat_tables(found)

@@ -10,6 +10,7 @@ import pytest
 from tests.iceberg_export.readers import TRINO, Engine, Rows
 from tests.iceberg_export.test_readers import (
     HISTORIES,
+    by_value,
     check_history,
     nested,
     newest,
@@ -20,7 +21,7 @@ from tests.parts.trino import TrinoServer
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["nested", "newest", "typed", "written"]
+__all__ = ["by_value", "nested", "newest", "typed", "written"]
 
 
 @pytest.fixture(scope="module")

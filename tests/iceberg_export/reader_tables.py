@@ -1,10 +1,13 @@
 """Tables that have been through more than appends, and what each must hold, for all readers.
 
 *Nested*: an Avro topic whose schema grew inside a struct, partitioned by transforms, with dead
-letters beside it, its small files joined in the middle. *Newest*: mode upsert, with updates,
-tombstones and merged buckets. Rows are asked for in each engine's own words for lists and maps.
+letters beside it, its small files joined in the middle. Its schema
+has what engines cannot read as it is: a time of day, and the name of a metadata column. *Newest*: mode
+upsert, with updates, tombstones and merged buckets. *By value*: the same by keys that have become
+columns, whose schema has grown. Rows are asked for in each engine's own words for lists and maps.
 """
 
+import datetime as dt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +36,8 @@ def _visit(id_type: str, *more: dict[str, Any]) -> dict[str, Any]:
             {"name": "place", "type": place},
             {"name": "stops", "type": {"type": "array", "items": stop}},
             {"name": "counts", "type": {"type": "map", "values": "long"}},
+            {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}},
+            {"name": "_pos", "type": "int"},
             *more,
         ],
     }
@@ -85,6 +90,8 @@ def nested(folder: Path) -> list[Question]:
                 "zone": f"Z{number}",
                 "stops": [{"at": f"s{place}"} for place in range(number % 3)],
                 "counts": {"n": number, "m": -number},
+                "clock": dt.time(6, number),
+                "_pos": number,
             }
             if number % 20 == 0:
                 schema_id = registry.register("orders-value", schema)
@@ -98,7 +105,7 @@ def nested(folder: Path) -> list[Question]:
             last = f"s{number % 3 - 1}" if number % 3 else None
             rows.append(
                 (partition, offset, value["id"], CITIES[number % 4], number, zone, number % 3,
-                 last, number, own)
+                 last, number, own, f"06:{number:02}:00.000000", number)
             )  # fmt: skip
             dead.append((partition, offset + 1, bad.hex().upper(), "UNDECODABLE"))
             if number % 5 == 4:
@@ -108,6 +115,7 @@ def nested(folder: Path) -> list[Question]:
     columns = (
         "kafka_partition", "kafka_offset", "id", "{member:place,city}", "{member:place,code}",
         "{member:place,zone}", "{size:stops}", "{last:stops,at}", "{element:counts,n}", "zone",
+        "clock", "_pos_",
     )  # fmt: skip
     main = metadata_of(here)
     letters = metadata_of(here, dead_letter_identifier(here.name))
@@ -148,4 +156,38 @@ def newest(folder: Path) -> list[Question]:
         if key is not None and value is not None
     ]
     columns = ("kafka_partition", "kafka_offset", "{hex}(kafka_key)", "{hex}(value)")
+    return [Question(metadata, columns, rows)]
+
+
+def _key(id_type: str, *more: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "Key", "fields": [{"name": "id", "type": id_type}, *more]}
+
+
+KEY_1 = _key("int")
+KEY_2 = _key("long", {"name": "zone", "type": ["null", "string"], "default": None})
+
+
+def by_value(folder: Path) -> list[Question]:
+    """A question to a table of the newest record of each key, by the values of its columns."""
+    here, registry = Place(folder, 1), FakeRegistry()
+    here.world.configs["orders"] = {"mode": "upsert", "key.mode": "avro"}
+    newest_of: dict[int, tuple[int, bytes]] = {}
+    schema_id = 0
+    with served(registry) as url:
+        for number in range(24):
+            schema = KEY_1 if number < 12 else KEY_2
+            if number % 12 == 0:
+                schema_id = registry.register("orders-key", schema)
+            key, value = number * 5 % 7, b"%d" % number
+            newest_of[key] = (number, value)
+            sent = Record(timestamp=NOW_MS, key=avro(schema_id, schema, {"id": key}), value=value)
+            here.world.commit("orders", {0: [[sent]]})
+            if number % 8 == 7:
+                here.export(f"schema.registry.url={url}")
+    metadata = metadata_of(here)
+    here.close()
+    rows: Rows = sorted(
+        (offset, key, None, value.hex().upper()) for key, (offset, value) in newest_of.items()
+    )
+    columns = ("kafka_offset", "{member:kafka_key,id}", "{member:kafka_key,zone}", "{hex}(value)")
     return [Question(metadata, columns, rows)]

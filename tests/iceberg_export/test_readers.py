@@ -152,15 +152,23 @@ def newest(tmp_path_factory) -> list[Question]:
     return reader_tables.newest(tmp_path_factory.mktemp("newest"))
 
 
+@pytest.fixture(scope="module")
+def by_value(tmp_path_factory) -> list[Question]:
+    return reader_tables.by_value(tmp_path_factory.mktemp("by-value"))
+
+
 def check_all(engine: Engine, questions: list[Question]) -> None:
     for question in questions:
         assert question.rows
         assert engine.ask(question.metadata, question.said(engine.dialect)) == question.rows
 
 
-HISTORIES = {"written": check, "typed": check_typed, "nested": check_all, "newest": check_all}
+HISTORIES = {
+    "written": check, "typed": check_typed, "nested": check_all, "newest": check_all,
+    "by_value": check_all,
+}  # fmt: skip
 """What befell the table: many commits and others, schemas that grew, nested columns and dead letters,
-mode upsert."""
+mode upsert by keys as they are and by their columns."""
 
 
 def check_history(engine: Engine, history: str, request: pytest.FixtureRequest) -> None:

@@ -161,6 +161,14 @@ MUTANTS = (
         why="A chunk is proposed while the one before it may still have to be put again.",
     ),
     Mutant(
+        name="the-log-puts-a-chunk-again",
+        promise="P3",
+        before="        if self._done:\n            return\n",
+        after="",
+        tests=("test_an_append_without_an_answer_is_repeated_and_the_chunk_put_once",),
+        why="A PUT that fails the second time says that an entry is not in that may be in.",
+    ),
+    Mutant(
         name="open-chunk-survives-the-session",
         promise="P3",
         before="withdrawn = self._accumulator.withdraw(lambda _batch: True)",

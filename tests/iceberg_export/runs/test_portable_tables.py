@@ -161,6 +161,23 @@ def test_a_table_that_was_partitioned_by_hand_stays_so_until_the_setting_changes
     assert here.verify().problems == ()
 
 
+def test_a_setting_that_says_what_the_table_is_changes_nothing_but_is_remembered(here, registry):
+    one = registry.register("orders-value", PLACES)
+    here.send(avro(one, PLACES, place(1, "Ulm")))
+    here.export("table.partition.by=day")
+    before = here.table().spec()
+    here.world.configs["orders"]["partition.by"] = "day(kafka_timestamp)"
+    here.send(avro(one, PLACES, place(2, "Bonn")))
+    here.export()
+    assert here.table().spec() == before
+    with here.table().update_spec() as update:
+        update.add_field("at.city", "identity", "town")
+    here.send(avro(one, PLACES, place(3, "Kiel")))
+    here.export()
+    assert [each.name for each in here.table().spec().fields][-1] == "town"
+    assert here.verify().problems == ()
+
+
 def test_a_column_that_is_to_come_partitions_the_table_once_it_is_there(here, registry):
     one = registry.register("orders-value", ORDER_1)
     here.send(avro(one, ORDER_1, {"id": 1, "city": "Ulm"}))

@@ -90,6 +90,11 @@ def test_all_that_iceberg_has_is_given_to_whom_asks_for_it():
             [("a", pa.struct([("x", INT), ("X", INT)]))],
             "column a.X differs from a.x only in case",
         ),
+        (
+            [],
+            [("a", pa.list_(pa.struct([("x", INT), ("X", INT)])))],
+            "column a.element.X differs from a.element.x only in case",
+        ),
     ],
 )
 def test_names_that_differ_only_in_case_are_refused_before_the_table_has_both(table, schema, said):

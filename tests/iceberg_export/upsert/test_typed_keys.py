@@ -87,6 +87,22 @@ def test_other_partitions_are_refused_before_there_is_a_table(here, registry, by
     assert find_table(job.catalog, TABLE) is None
 
 
+EMPTY = {"type": "record", "name": "Key", "fields": []}
+
+
+@pytest.mark.parametrize("by", ["", "none"])
+@pytest.mark.parametrize("schema", [None, EMPTY])
+def test_keys_without_a_column_are_refused_before_there_is_a_table(here, registry, by, schema):
+    if schema is not None:
+        registry.register("orders-key", schema)
+    here.world.configs["orders"]["partition.by"] = by
+    job = here.job()
+    with pytest.raises(SettingsError, match=r"the column kafka_key|there are none") as refused:
+        here.export()
+    assert ("no schema is registered under orders-key" in str(refused.value)) == (schema is None)
+    assert find_table(job.catalog, TABLE) is None
+
+
 def test_a_table_without_partitions_that_was_made_for_appends_is_not_upserted(here, registry):
     one = registry.register("orders-key", KEY_1)
     here.world.configs["orders"] = {"key.mode": "avro", "partition.by": "none"}
