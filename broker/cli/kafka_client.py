@@ -166,7 +166,7 @@ class _Connection:
             finally:
                 if not logged_in:
                     self.is_open = False
-                    self._streams[1].close()
+                    self._streams[1].transport.abort()
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = self.address
@@ -219,7 +219,8 @@ class _Connection:
             return answer
         finally:
             if not self.is_open:
-                writer.close()
+                # Nobody waits for TLS to take its leave: another connection may follow at once.
+                writer.transport.abort()
 
     async def close(self) -> None:
         self.is_open = False
@@ -265,10 +266,16 @@ class KafkaClient:
     async def __aenter__(self) -> Self:
         """The time runs from here on. Raises ClientError when no agent answers."""
         self._deadline = asyncio.get_running_loop().time() + self._timeout_s
-        await self.refresh()
+        async with contextlib.AsyncExitStack() as unless_it_is_entered:
+            unless_it_is_entered.push_async_callback(self._close)
+            await self.refresh()
+            unless_it_is_entered.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
         for connection in self._connections.values():
             await connection.close()
 
