@@ -17,7 +17,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple, Protocol
 
 from broker.environment import spawn_module
@@ -152,12 +152,12 @@ class CheckerProcess:
             except CheckerUnavailableError as error:
                 if not waiting.answer.done():
                     waiting.answer.set_exception(error)
-            except BaseException:
-                waiting.answer.cancel()
-                raise
             else:
                 if not waiting.answer.done():
                     waiting.answer.set_result(answer)
+            finally:
+                # Whatever ended this task: nobody waits for ever.
+                waiting.answer.cancel()
 
     async def _answer(self, question: Question) -> Answer:
         for _ in range(ATTEMPTS_MAX):
@@ -239,13 +239,10 @@ class _Process:
     async def start(cls, spawn: Spawn) -> "_Process":
         """Raises OSError."""
         ours, theirs = socket.socketpair()
-        try:
+        with ExitStack() as unused, theirs:
+            unused.enter_context(ours)
             process = await spawn(theirs.fileno())
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+            unused.pop_all()
         logger.debug("a process that reads schemas was started", extra={"pid": process.pid})
         return cls(process, *await asyncio.open_unix_connection(sock=ours))
 
