@@ -33,6 +33,8 @@ from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
 
 PAUSE_SLICE_S = 0.2
+FAILED_ROUND_PAUSE_MS_MAX = 60_000
+"""After a round that failed as a whole the next one comes so soon, whatever the interval."""
 DEAD_LETTERS = 4
 """Exit code of `--once` when all is done and some records could not be decoded."""
 STOPPED = 143
@@ -133,6 +135,7 @@ class Runner:
             except ExportError as error:
                 # Of all topics: an agent, Spark, the catalog. They may come back.
                 self.numbers.rounds_failed += 1
+                wait_ms = min(interval_ms, FAILED_ROUND_PAUSE_MS_MAX)
                 self._print_failed_round(str(error))
                 if isinstance(error, SparkError):
                     self.session.close()

@@ -136,6 +136,13 @@ def test_agents_that_are_away_for_a_round_do_not_end_the_loop(world, loop):
     assert (loop.numbers.rounds, loop.numbers.rounds_failed) == (1, 1)
 
 
+def test_a_round_that_failed_is_made_up_for_in_a_minute_whatever_the_interval(world, loop):
+    world.refuse = lambda _path: (503, '{"error": "no session"}')
+    loop.time.after(30, lambda: setattr(world, "refuse", lambda _path: None))
+    said = run_for(loop, 90, interval_ms=24 * HOUR_MS)
+    assert said == ["orders: 5 records in 1 files into table frazil.orders"]
+
+
 def test_spark_is_started_anew_after_it_failed(world, loop, monkeypatch):
     class BrokenTasks(HereRunner):
         closed = False
