@@ -437,6 +437,7 @@ SHELLS = {
         "tls_files",
         "table.catalog",
         "table.catalog_view",
+        "table.column_note",
         "table.commit",
         "table.durable_io",
         "table.pyiceberg_internals",

@@ -178,6 +178,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     )
     if verdict.skipped:
         older += f"; {verdict.skipped} keys lie in several partitions and were not compared"
+    if verdict.not_compared:
+        columns = ", ".join(verdict.not_compared)
+        older += f"; columns that were dropped and added again were not compared ({columns})"
     if verdict.behind:
         older += f"; {verdict.behind} later offsets are not exported yet"
     if not verdict.problems:

@@ -64,7 +64,7 @@ from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.buckets import MODE, bucket_columns
+from iceberg_export.upsert.buckets import MODE, bucket_columns, check_key
 from iceberg_export.upsert.merge import MergeContext, merge_and_commit
 
 TASKS_PER_CORE = 2
@@ -539,6 +539,8 @@ def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Ta
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)
     if export.upsert:
+        seen = schema.columns_view(table)
+        check_key(export.name, seen.edits, seen.added_again)
         bucket_columns(table.metadata)
     else:
         partition_columns(table.metadata)

@@ -45,6 +45,7 @@ from iceberg_export.table.catalog import (
     state_of,
 )
 from iceberg_export.table.commit import check_owner
+from iceberg_export.table.edits import field_as_in_table
 from iceberg_export.table.state import TOPIC, State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.registry_client import RegistryClient
@@ -88,7 +89,11 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
     topic = table.metadata.properties.get(TOPIC, "")
     plan = client().plan_by_name(topic, {}, others=BEYOND_ALL)
     topic_table = topic_settings.parse(plan.configs, topic)
-    return _types(options, topic_table).read_typing(columns)[0]
+    seen = schema.columns_view(table)
+    types = _types(options, topic_table)
+    grown, _typing = types.read_typing(schema.arrow_schema(seen.columns), seen.edits)
+    to_be = [field_as_in_table(field, seen.edits) for field in grown]
+    return pa.schema({field.name: field for field in (*columns, *to_be)}.values())
 
 
 def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
@@ -135,7 +140,9 @@ def plan_table(
             f"the modes of topic {topic} are not those that table {options.table} was made with"
         )
     if topic_table.typed:
-        _columns, typing = _types(options, topic_table).read_typing(schema.columns_of(table))
+        seen = schema.columns_view(table)
+        columns = schema.arrow_schema(seen.columns)
+        _columns, typing = _types(options, topic_table).read_typing(columns, seen.edits)
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
         decoding = decoding._replace(typing=typing)
     check_partitions(topic, plan, (starting,))

@@ -23,7 +23,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertTableUUID
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -88,15 +88,18 @@ def send_change(
 ) -> Table:
     """Sends what a transaction says of the table's schema or partitioning, once; the table after it.
 
-    Refused because somebody changed the table, or without an answer: it is what it is, and the caller
+    Refused because somebody changed the table's schema, or without an answer: it is what it is, and the caller
     looks again. Raises CatalogError when it cannot be loaded.
     """
+    ours = (
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+        AssertCurrentSchemaId.model_validate(
+            {"current-schema-id": table.metadata.current_schema_id}
+        ),
+    )
+    others = (one for one in requirements_of(transaction) if one not in ours)
     with contextlib.suppress(CommitFailedException, ValueError, *CATALOG_ERRORS):
-        catalog.commit_table(
-            table,
-            (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements_of(transaction)),
-            updates_of(transaction),
-        )
+        catalog.commit_table(table, (*ours, *others), updates_of(transaction))
     return guarded(f"load table {'.'.join(identifier)}", lambda: catalog.load_table(identifier))
 
 

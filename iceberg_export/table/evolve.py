@@ -10,6 +10,8 @@ reads nothing of the table any more.
 A *portable* table has no types that some engine cannot read: a time of day becomes text. One that
 has them keeps them.
 
+What people dropped stays away and hinders nobody, and no name of another column is taken (`edits`).
+
 Schemas are taken in the order of their keys (ids, and messages in them), each whole or not at
 all, so that every exporter comes to the same columns. Applying the same schemas again changes
 nothing. Pure, in Arrow's types; `schema.grow` makes it a commit of the table.
@@ -19,6 +21,8 @@ from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
+
+from iceberg_export.table.edits import NONE, Edits, width
 
 Key = TypeVar("Key", int, tuple[int, tuple[int, ...]])
 """What names a schema: its id, or its id and a message in it."""
@@ -71,11 +75,13 @@ def evolve(
     *,
     may_grow: bool,
     portable: bool = True,
+    edits: Edits = NONE,
 ) -> Evolution[Key]:
     """Returns columns that hold the table's and those of every schema that is compatible.
 
     `wanted` are the columns by schema; without `may_grow` a schema that needs anything
     that the table has not is refused. `portable`: what is added is of types that all engines read.
+    `edits`: what people did to the table, whose columns are given by the exporter's names.
     """
     growth = _Growth(may_grow, portable)
     before = pa.schema([pa.field(one.name, canonical_type(one.type)) for one in table])
@@ -83,7 +89,7 @@ def evolve(
     refused: dict[Key, str] = {}
     for key in sorted(wanted):
         try:
-            grown = _with_fields(columns, wanted[key], growth)
+            grown = _with_fields(columns, wanted[key], growth, edits)
             _check_count(columns, grown)
         except IncompatibleColumnError as error:
             refused[key] = str(error)
@@ -97,31 +103,29 @@ def _check_count(before: Mapping[str, pa.DataType], after: Mapping[str, pa.DataT
     """Raises IncompatibleColumnError when there are too many, and more than there were."""
     if after == before:
         return
-    count = sum(map(_count, after.values()))
-    if count > COLUMNS_MAX and count > sum(map(_count, before.values())):
+    count = sum(map(width, after.values()))
+    if count > COLUMNS_MAX and count > sum(map(width, before.values())):
         raise IncompatibleColumnError(
             f"the table would have {count} columns, nested ones counted, at most {COLUMNS_MAX}"
         )
-
-
-def _count(kind: pa.DataType) -> int:
-    """A column and all that are nested in it."""
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return 1 + sum(map(_count, inner))
 
 
 def _with_fields(
     columns: Mapping[str, pa.DataType],
     fields: Iterable[pa.Field],
     growth: _Growth,
+    edits: Edits,
     above: str = "",
 ) -> dict[str, pa.DataType]:
     found = dict(columns)
     without_case: dict[str, str] = {}
     for field in fields:
         path = f"{above}{field.name}"
+        if field.name in edits.dropped:
+            continue
         if field.name in found:
-            found[field.name] = _merge(found[field.name], field.type, path, growth)
+            below = edits.below(field.name)
+            found[field.name] = _merge(found[field.name], field.type, path, growth, below)
             continue
         if not growth.may_grow:
             raise IncompatibleColumnError(f"the table has no column {path}, and may not grow")
@@ -129,6 +133,8 @@ def _with_fields(
         other = without_case.setdefault(field.name.casefold(), field.name)
         if other != field.name:
             raise IncompatibleColumnError(_differs_in_case(path, f"{above}{other}"))
+        if (owner := edits.taken.get(field.name.casefold())) is not None:
+            raise IncompatibleColumnError(_is_taken(path, owner))
         kind = canonical_type(field.type)
         found[field.name] = _storable(_portable(kind) if growth.portable else kind, path)
     return found
@@ -139,6 +145,11 @@ def _differs_in_case(path: str, other: str) -> str:
         f"column {path} differs from {other} only in case, and engines read names without it;"
         " give the field another name"
     )
+
+
+def _is_taken(path: str, owner: str) -> str:
+    whose = f"the one that schemas call {owner}, which was renamed" if owner else "somebody else's"
+    return f"column {path} of the table is {whose}; give one of the two another name"
 
 
 def _portable(kind: pa.DataType) -> pa.DataType:
@@ -152,22 +163,24 @@ def _portable(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_time(kind) else kind
 
 
-def _merge(ours: pa.DataType, wanted: pa.DataType, path: str, growth: _Growth) -> pa.DataType:
+def _merge(
+    ours: pa.DataType, wanted: pa.DataType, path: str, growth: _Growth, edits: Edits
+) -> pa.DataType:
     """Returns the type that holds both. Raises IncompatibleColumnError."""
     wanted = canonical_type(wanted)
     if ours.equals(wanted) or _is_wider(ours, wanted):
         return ours
     if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
         inside = {one.name: one.type for one in ours}
-        grown = _with_fields(inside, list(wanted), growth, f"{path}.")
+        grown = _with_fields(inside, list(wanted), growth, edits, f"{path}.")
         return pa.struct([pa.field(name, kind) for name, kind in grown.items()])
     if pa.types.is_large_list(ours) and pa.types.is_large_list(wanted):
-        kind = _merge(ours.value_type, wanted.value_type, f"{path}.element", growth)
+        kind = _merge(ours.value_type, wanted.value_type, f"{path}.element", growth, edits)
         return pa.large_list(pa.field("element", kind))
     if pa.types.is_map(ours) and pa.types.is_map(wanted):
         # Iceberg knows no other keys of a map than those that it was made with.
         if ours.key_type.equals(wanted.key_type):
-            kind = _merge(ours.item_type, wanted.item_type, f"{path}.value", growth)
+            kind = _merge(ours.item_type, wanted.item_type, f"{path}.value", growth, edits)
             return pa.map_(ours.key_type, kind)
     elif growth.may_grow and _is_wider(wanted, ours):
         return wanted

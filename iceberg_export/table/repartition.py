@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from iceberg_export.errors import CatalogError, SettingsError
 from iceberg_export.table.catalog import Identifier, send_change
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.schema import partition_spec
+from iceberg_export.table.schema import columns_view, partition_spec
 from iceberg_export.table.topic_settings import PartitionTerm
 
 PARTITIONED_BY = "frazil.partition-by"
@@ -59,7 +59,7 @@ def repartition(
         if table.metadata.properties.get(PARTITIONED_BY) == wanted:
             return table
         try:
-            spec = partition_spec(terms, table.schema())
+            spec = _spec(terms, table)
         except SettingsError:
             if to_be is not None:
                 partition_spec(terms, to_be)
@@ -72,6 +72,14 @@ def repartition(
             )
         table = _commit(catalog, identifier, table, spec, wanted)
     raise CatalogError(f"the partitioning of table {name} cannot be brought to {wanted}")
+
+
+def _spec(terms: Sequence[PartitionTerm], table: Table) -> PartitionSpec:
+    """By the exporter's names of columns, or else by those of today. Raises SettingsError."""
+    try:
+        return partition_spec(terms, columns_view(table).columns)
+    except SettingsError:
+        return partition_spec(terms, table.schema())
 
 
 def _same(one: PartitionSpec, other: PartitionSpec) -> bool:

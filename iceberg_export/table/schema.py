@@ -31,9 +31,11 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import (
     BinaryType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
@@ -51,7 +53,10 @@ from iceberg_export.names import (
     TIMESTAMP_TYPE,
     VALUE,
 )
+from iceberg_export.table import column_note
 from iceberg_export.table.catalog import Identifier, send_change
+from iceberg_export.table.column_note import ColumnsView
+from iceberg_export.table.edits import field_as_in_table
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.pyiceberg_internals import (
     schema_without_ids,
@@ -186,13 +191,39 @@ def arrow_schema(columns: Schema) -> pa.Schema:
     return schema_to_pyarrow(columns, include_field_ids=False)
 
 
-def grow(catalog: Catalog, identifier: Identifier, table: Table, columns: pa.Schema) -> Table:
-    """Bring the columns of `table` to `columns`, in a commit of its own, as `send_change`."""
-    there = {field.name: canonical_type(field.type) for field in columns_of(table)}
+def columns_view(table: Table) -> ColumnsView:
+    """The columns of a table by the exporter's names. Raises StateError."""
+    note = column_note.read_note(".".join(table.name()), table.metadata.properties)
+    return column_note.view(note, table.schema())
+
+
+def grow(
+    catalog: Catalog,
+    identifier: Identifier,
+    table: Table,
+    columns: pa.Schema,
+    wanted: Sequence[pa.Field],
+) -> Table | None:
+    """Brings the columns of `table` to `columns`, which are by the exporter's names, and notes those that
+    schemas want (`column_note`); in a commit of its own, as `send_change`.
+
+    Returns None when there is nothing to do. Raises StateError, CatalogError.
+    """
+    note = column_note.read_note(".".join(table.name()), table.metadata.properties)
+    seen = column_note.view(note, table.schema())
+    there = {field.name: canonical_type(field.type) for field in arrow_schema(seen.columns)}
     more = [field for field in columns if there.get(field.name) != field.type]
     transaction = table.transaction()
-    with transaction.update_schema() as update:
-        update.union_by_name(_iceberg(pa.schema(more)))
+    if more:
+        named = [field_as_in_table(field, seen.edits) for field in more]
+        with transaction.update_schema() as update:
+            update.union_by_name(_iceberg(pa.schema(named)))
+    grown = column_note.view(note, transaction.table_metadata.schema())
+    after = column_note.noted(note, grown.columns, wanted)
+    if after == note and not more:
+        return None
+    if after != note:
+        transaction.set_properties({column_note.COLUMNS: column_note.note_text(after)})
     return send_change(catalog, identifier, table, transaction)
 
 
@@ -201,6 +232,12 @@ def check_schema(schema: Schema, table: str, *, typed: Iterable[str] = ()) -> No
 
     The columns `typed` are what keys and values became; `grow` has seen to them.
     """
+    for found in schema.fields:
+        if _has_empty_struct(found.field_type):
+            raise StateError(
+                f"column {found.name} of table {table} has a struct that has lost all its fields, which no"
+                " Parquet file can hold; drop the struct as well"
+            )
     ours = [field for field in TABLE_SCHEMA.fields if field.name not in set(typed)]
     for field in ours:
         try:
@@ -224,3 +261,12 @@ def check_schema(schema: Schema, table: str, *, typed: Iterable[str] = ()) -> No
             raise StateError(
                 f"table {table} demands the column {found.name}, which the exporter does not know"
             )
+
+
+def _has_empty_struct(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        inner = [one.field_type for one in kind.fields]
+        return not inner or any(map(_has_empty_struct, inner))
+    if isinstance(kind, ListType):
+        return _has_empty_struct(kind.element_type)
+    return isinstance(kind, MapType) and _has_empty_struct(kind.value_type)

@@ -34,9 +34,9 @@ class Cells:
             raise TooManyCellsError
 
 
-def rows_max(columns: Iterable[pa.Field]) -> int:
-    """How many rows of such columns are decoded together."""
-    return max(1, CELLS_MAX // max(1, sum(_width(one.type) for one in columns)))
+def rows_max(columns: Iterable[pa.Field], hidden: int = 0) -> int:
+    """How many rows of such columns, and so many others, are decoded together."""
+    return max(1, CELLS_MAX // max(1, hidden + sum(_width(one.type) for one in columns)))
 
 
 def _width(kind: pa.DataType) -> int:

@@ -9,7 +9,7 @@ wider.
 
 Columns come in the target's types and order. A schema that says a field that the target has not, or
 has in a type that cannot hold it, makes all its values bad (`INCOMPATIBLE`): nothing is left out
-silently. Fast decoders take whole columns; what they cannot tell, they leave to `reference`, record
+silently, but for fields whose columns somebody dropped. Fast decoders take whole columns; what they cannot tell, they leave to `reference`, record
 by record, so that both give the same.
 """
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from iceberg_export.records.decode import Ints
+from iceberg_export.table.edits import NONE, Edits, fields_without_dropped
 from iceberg_export.typed import types
 from iceberg_export.typed.arrays import conform, text_array, utf8_rows
 from iceberg_export.typed.cells import Cells
@@ -88,6 +89,8 @@ class KnownMessages(NamedTuple):
     not given."""
     others: tuple[str, str] | None = None
     """The same for all ids that are neither given nor refused; None: they are unknown."""
+    edits: Edits = NONE
+    """What people changed of the target's columns."""
 
 
 class Decoded(NamedTuple):
@@ -136,7 +139,7 @@ def decode(
     groups, unknown = _groups(frames, named, (mode, schemas, selection.default, known), bad_values)
     pieces: list[tuple[Ints, pa.Table]] = []
     for group in groups:
-        code, reason = _unusable(mode, group, target)
+        code, reason = _unusable(mode, group, target, known.edits)
         if code:
             bad_values += _bad_values(frames, group.rows, code, reason)
             message = (group.schema.schema_id, group.indexes)
@@ -304,7 +307,7 @@ def _decode_group(
     return rows, _table(columns, fields, target, len(rows))
 
 
-def _unusable(mode: str, group: _Group, target: pa.Schema) -> tuple[str, str]:
+def _unusable(mode: str, group: _Group, target: pa.Schema, edits: Edits) -> tuple[str, str]:
     """(code, sentence) why no value of this schema can be decoded into the target."""
     schema = group.schema
     kind = KIND_OF_MODE[mode]
@@ -317,7 +320,9 @@ def _unusable(mode: str, group: _Group, target: pa.Schema) -> tuple[str, str]:
         fields = fields_of(schema, group.indexes)
     except SchemaError as error:
         return SCHEMA_INVALID, f"schema {schema.schema_id}: {error}"
-    reason = types.type_mismatch(pa.struct(list(fields)), pa.struct(list(target)))
+    reason = types.type_mismatch(
+        pa.struct(fields_without_dropped(fields, edits)), pa.struct(list(target))
+    )
     return (INCOMPATIBLE, f"schema {schema.schema_id}: {reason}") if reason else ("", "")
 
 

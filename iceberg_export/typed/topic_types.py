@@ -23,7 +23,8 @@ from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.table import schema
 from iceberg_export.table.catalog import Identifier
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.evolve import Evolution, evolve
+from iceberg_export.table.edits import NONE, Edits, fields_without_dropped, width
+from iceberg_export.table.evolve import evolve
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
 from iceberg_export.typed.fields import STRING_FIELDS, fields_of
@@ -70,6 +71,10 @@ class _SideSchemas(NamedTuple):
     def has_schemas(self) -> bool:
         return self.mode not in {"raw", "string"}
 
+    def wanted_fields(self) -> list[pa.Field]:
+        """The table's columns of all messages."""
+        return [field for fields in self.wanted().values() for field in fields]
+
     def wanted(self) -> dict[Message, list[pa.Field]]:
         """The table's columns by message."""
         always = side_columns(self.source, self.mode, pa.schema([]), nested=self.nested)
@@ -77,6 +82,14 @@ class _SideSchemas(NamedTuple):
             message: side_columns(self.source, self.mode, fields, nested=self.nested)
             for message, fields in self.fields.items()
         }
+
+
+class _Evolved(NamedTuple):
+    """Columns by the exporter's names, after the schemas of both sides."""
+
+    columns: pa.Schema
+    refused: Mapping[str, Mapping[Message, str]]
+    """By `Side.source`: why records of messages cannot be in the table."""
 
 
 class TopicTypes:
@@ -166,30 +179,23 @@ class TopicTypes:
 
     def columns(self) -> pa.Schema:
         """Returns columns of a new table, beside those that every table has."""
-        columns = pa.schema([])
-        for side in self._sides:
-            columns = self._evolve(columns, side, may_grow=True).columns
-        return columns
+        return self._evolve_sides(pa.schema([]), NONE, may_grow=True).columns
 
-    def read_typing(self, columns: pa.Schema) -> tuple[pa.Schema, RowTyping]:
+    def read_typing(self, columns: pa.Schema, edits: Edits = NONE) -> tuple[pa.Schema, RowTyping]:
         """Columns grown by what the schemas need, and how rows come into them: for who reads
-        records that are not in the table yet, which may not have grown so far."""
+        records that are not in the table yet, which may not have grown so far. The columns are by the
+        exporter's names."""
         self.check_newest()
-        refused = {}
         for side in self._sides:
-            _add_exported_messages(side, columns)
-            found = self._evolve(columns, side, may_grow=True)
-            columns, refused[side.source] = found.columns, found.refused
-        return columns, self._typing(columns, refused)
+            _add_exported_messages(side, columns, edits)
+        found = self._evolve_sides(columns, edits, may_grow=True)
+        return found.columns, self._typing(found, edits)
 
     def typing(self, table: Table) -> RowTyping:
         """Returns what tasks need for the table as it is."""
-        columns = schema.columns_of(table)
-        refused = {}
-        for side in self._sides:
-            found = self._evolve(columns, side, may_grow=False)
-            columns, refused[side.source] = found.columns, found.refused
-        return self._typing(columns, refused)
+        seen = schema.columns_view(table)
+        columns = schema.arrow_schema(seen.columns)
+        return self._typing(self._evolve_sides(columns, seen.edits, may_grow=False), seen.edits)
 
     def evolve_table(
         self,
@@ -206,37 +212,40 @@ class TopicTypes:
         """
         may_grow = self._settings.schema_evolution == "add" or not has_data
         for _ in pause.attempts(GROW_ATTEMPTS_MAX):
-            columns = schema.columns_of(table)
-            refused: dict[str, dict[Message, str]] = {}
-            changed = False
+            seen = schema.columns_view(table)
+            columns = schema.arrow_schema(seen.columns)
+            found = self._evolve_sides(columns, seen.edits, may_grow=may_grow)
             for side in self._sides:
-                found = self._evolve(columns, side, may_grow=may_grow)
-                columns, changed = found.columns, changed or found.changed
-                refused[side.source] = found.refused
-                if _ALWAYS in found.refused:
+                if (reason := found.refused[side.source].get(_ALWAYS)) is not None:
                     raise StateError(
                         f"table {'.'.join(identifier)} was not made for {side.mode} in "
-                        f"{side.source}: {found.refused[_ALWAYS]}; set frazil.iceberg.table to "
+                        f"{side.source}: {reason}; set frazil.iceberg.table to "
                         "another name, or the mode back"
                     )
-            if not changed:
-                return table, self._typing(columns, refused)
-            table = schema.grow(catalog, identifier, table, columns)
+            wanted = [field for side in self._sides for field in side.wanted_fields()]
+            grown = schema.grow(catalog, identifier, table, found.columns, wanted)
+            if grown is None:
+                return table, self._typing(found, seen.edits)
+            table = grown
         raise CatalogError(
             f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
         )
 
-    def _evolve(
-        self, columns: pa.Schema, side: _SideSchemas, *, may_grow: bool
-    ) -> Evolution[Message]:
+    def _evolve_sides(self, columns: pa.Schema, edits: Edits, *, may_grow: bool) -> _Evolved:
         portable = self._settings.types == "portable"
-        return evolve(columns, side.wanted(), may_grow=may_grow, portable=portable)
+        refused = {}
+        for side in self._sides:
+            found = evolve(
+                columns, side.wanted(), may_grow=may_grow, portable=portable, edits=edits
+            )
+            columns, refused[side.source] = found.columns, found.refused
+        return _Evolved(columns, refused)
 
-    def _typing(
-        self, columns: pa.Schema, refused: Mapping[str, Mapping[Message, str]]
-    ) -> RowTyping:
-        value, key = (_side(one, columns, refused[one.source]) for one in self._sides)
-        return RowTyping(key, value)
+    def _typing(self, found: _Evolved, edits: Edits) -> RowTyping:
+        value, key = (
+            _side(one, found.columns, found.refused[one.source], edits) for one in self._sides
+        )
+        return RowTyping(key, value, edits=edits)
 
 
 def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[Schema]:
@@ -292,33 +301,39 @@ def _asks_no_more(side: _SideSchemas) -> bool:
     return sum(strangers) >= STRANGERS_MAX
 
 
-def _add_exported_messages(side: _SideSchemas, columns: pa.Schema) -> None:
+def _add_exported_messages(side: _SideSchemas, columns: pa.Schema, edits: Edits) -> None:
     """Adds the messages whose columns the table has: a query decodes no others."""
     if side.mode != "protobuf":
         return
-    for schema_id, found in side.schemas.items():
+    for schema_id, file in side.schemas.items():
         paths: list[tuple[int, ...]] = []
         with contextlib.suppress(SchemaError):
-            paths = message_paths(found)
+            paths = message_paths(file)
         for indexes in paths:
             message = (schema_id, indexes)
             if message in side.fields or message in side.refused:
                 continue
             with contextlib.suppress(SchemaError):
-                fields = fields_of(found, indexes)
+                fields = fields_of(file, indexes)
                 wanted = side_columns(side.source, side.mode, fields, nested=side.nested)
-                if not evolve(columns, {schema_id: wanted}, may_grow=False).refused:
+                found = evolve(columns, {schema_id: wanted}, may_grow=False, edits=edits)
+                if not found.refused:
                     side.fields[message] = fields
 
 
-def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str]) -> Side:
-    """Returns what tasks need, for the columns as the table has them."""
+def _side(
+    known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str], edits: Edits
+) -> Side:
+    """Returns what tasks need, for the columns as the table has them, by the exporter's names."""
     refused = dict(known.refused)
     for message, reason in clashes.items():
         refused[message] = Refusal(INCOMPATIBLE, f"schema {message[0]}: {reason}")
     messages = known.fields.keys() - refused.keys()
     fields = [field.name for one in sorted(messages) for field in known.fields[one]]
-    target = list(_target(known, columns, dict.fromkeys(fields)))
+    names_of_fields = dict.fromkeys(fields)
+    ours = _edits_of_fields(known, names_of_fields, edits)
+    kept = [name for name in names_of_fields if name not in ours.dropped]
+    target = list(_target(known, columns, kept))
     newest = [one for one in known.newest if (one, FIRST_MESSAGE) in messages]
     return Side(
         source=known.source,
@@ -332,7 +347,33 @@ def _side(known: _SideSchemas, columns: pa.Schema, clashes: Mapping[Message, str
         pinned=[_NONE, *known.newest][-1] if known.latest and known.has_schemas else None,
         guids=dict(known.guids),
         target=pa.schema(target),
+        edits=ours,
+        hidden=max((_hidden(known.fields[one], ours) for one in messages), default=0),
     )
+
+
+def _edits_of_fields(known: _SideSchemas, fields: Iterable[str], edits: Edits) -> Edits:
+    """Returns what people changed of the fields of keys or values, given that of the table's columns."""
+    if edits == NONE:
+        return NONE
+    if known.nested:
+        gone = known.source in edits.dropped
+        return Edits(dropped=frozenset(fields)) if gone else edits.below(known.source)
+    columns = {name: column_name(name) for name in fields}
+    return Edits(
+        dropped=frozenset(name for name, column in columns.items() if column in edits.dropped),
+        inner={
+            name: edits.inner[column] for name, column in columns.items() if column in edits.inner
+        },
+    )
+
+
+def _hidden(fields: pa.Schema, edits: Edits) -> int:
+    """Returns how many columns of these fields the table has no more, nested ones counted."""
+    if edits == NONE:
+        return 0
+    kept = pa.struct(fields_without_dropped(fields, edits))
+    return width(pa.struct(list(fields))) - width(kept)
 
 
 def _target(known: _SideSchemas, columns: pa.Schema, fields: Collection[str]) -> Iterable[pa.Field]:
@@ -341,7 +382,7 @@ def _target(known: _SideSchemas, columns: pa.Schema, fields: Collection[str]) ->
         return list(STRING_FIELDS)
     if not known.nested:
         return [pa.field(name, columns.field(column_name(name)).type) for name in fields]
-    if not fields:
+    if not fields or known.source not in columns.names:
         return []
     # All of the struct: a row is written whole.
     whole = columns.field(known.source).type

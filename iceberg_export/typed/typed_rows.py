@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from iceberg_export import names
 from iceberg_export.records.rows import ROW_SCHEMA
+from iceberg_export.table.edits import NONE, Edits, field_as_in_table
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
 from iceberg_export.typed.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
@@ -99,6 +100,10 @@ class Side(NamedTuple):
     """Schema ids by GUIDs, as `typed.schema_headers` has them."""
     target: pa.Schema = pa.schema([])
     """Fields of the schemas, with the types that the table's columns have."""
+    edits: Edits = NONE
+    """What people changed of these fields."""
+    hidden: int = 0
+    """Columns of what they dropped, nested ones counted: it is decoded all the same."""
 
     @property
     def has_schemas(self) -> bool:
@@ -121,6 +126,8 @@ class RowTyping(NamedTuple):
     value: Side = Side(names.VALUE)
     truncations: tuple[DecimalTruncation, ...] = ()
     """Partition fields that some values have no place in."""
+    edits: Edits = NONE
+    """What people changed of the table's columns."""
 
     @property
     def is_raw(self) -> bool:
@@ -163,8 +170,8 @@ def without_typing(typing: RowTyping, sources: Collection[str]) -> RowTyping:
 
 
 def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[str]:
-    """Returns names of the columns that `decode_rows` makes of keys and values."""
-    found = []
+    """Returns names of the columns that `decode_rows` makes of keys and values, by the exporter's names."""
+    found: list[str] = []
     for side in (typing.key, typing.value):
         if side.source in leave_out:
             continue
@@ -174,7 +181,7 @@ def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[st
             found += [column_name(field.name) for field in side.target]
         elif not side.has_schemas or len(side.target):
             found.append(side.source)
-    return found
+    return [name for name in found if name not in typing.edits.dropped]
 
 
 def first_reason(bad: pa.Table) -> str:
@@ -213,7 +220,8 @@ class RowDecoder:
     def __init__(self, typing: RowTyping, *, reference: bool = False) -> None:
         self._typing = typing
         self._reference = reference
-        self._rows_max = rows_max([*typing.key.target, *typing.value.target])
+        hidden = typing.key.hidden + typing.value.hidden
+        self._rows_max = rows_max([*typing.key.target, *typing.value.target], hidden)
 
     def parts(self, rows: pa.Table) -> Iterator[tuple[pa.Table, DecodedRows]]:
         """Yields rows with what they are decoded, as many together as memory is bounded for. A record
@@ -264,7 +272,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
         for field in ROW_SCHEMA
         if field.name not in {names.KEY, names.VALUE}
     }
-    table = pa.table({**kept, **columns})
+    table = pa.table({**kept, **_as_in_table(columns, typing.edits)})
     for row, reason in rows_without_partition(typing.truncations, table).items():
         bad_values.setdefault(row, BadValue(row, NO_PARTITION, reason, -1))
     if not bad_values:
@@ -310,7 +318,7 @@ def _decoded(
         side.mode,
         side.schemas,
         selection=selection,
-        known=KnownMessages(side.messages, side.refused, side.others),
+        known=KnownMessages(side.messages, side.refused, side.others, side.edits),
         target=side.target,
         reference=reference,
         cells=cells,
@@ -333,6 +341,16 @@ def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Arr
             arrays, fields=fields, mask=values.is_null()
         )
     return columns
+
+
+def _as_in_table(columns: dict[str, pa.Array], edits: Edits) -> dict[str, pa.Array]:
+    """Returns columns under the names of today, without those that were dropped."""
+    found = {}
+    for name, array in columns.items():
+        if name not in edits.dropped:
+            field = field_as_in_table(pa.field(name, array.type), edits)
+            found[field.name] = array if field.type == array.type else array.view(field.type)
+    return found
 
 
 def _dead_letter_rows(rows: pa.Table, bad_values: Mapping[int, BadValue]) -> pa.Table:

@@ -12,7 +12,7 @@ Nothing is visible until the commit, which takes the old files out and puts the 
 """
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from iceberg_export.files.read import read_rows
 from iceberg_export.files.target import Target
 from iceberg_export.files.write import FileWriter, aligned, discarded_on_error
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
+from iceberg_export.table.edits import Edits
 from iceberg_export.upsert.newest_records import (
     KEY_BYTES,
     TOMBSTONE,
@@ -113,6 +114,21 @@ def other_than_buckets(parts: Iterable[tuple[Sequence[str], Transform[Any, Any]]
     if not others:
         return None
     return f"{BUCKETS}, and not by {', '.join(others)}"
+
+
+def check_key(table: str, edits: Edits, added_again: Collection[str]) -> None:
+    """Raises StateError when people changed the columns of a key so that equal keys are not found any more."""
+    inner = edits.below(names.KEY)
+    lost = names.KEY in edits.dropped or names.KEY in edits.renamed or _has_dropped(inner)
+    if lost or names.KEY in added_again:
+        raise StateError(
+            f"columns of {names.KEY} of table {table} were dropped, added again or renamed; by them mode"
+            " upsert finds the rows of a key. Give the topic another table"
+        )
+
+
+def _has_dropped(edits: Edits) -> bool:
+    return bool(edits.dropped) or any(map(_has_dropped, edits.inner.values()))
 
 
 def bucket_of(file: DataFile, columns: Sequence[PartitionColumn]) -> Bucket:

@@ -128,6 +128,8 @@ class Verdict(NamedTuple):
     """Dead letters compared."""
     skipped: int = 0
     """Of mode upsert: keys in several partitions, which are not compared."""
+    not_compared: tuple[str, ...] = ()
+    """Columns that somebody dropped and added again: older rows have nothing there."""
     behind: int = 0
     """Offsets up to the log's stable end that no export has come to yet."""
 
@@ -386,6 +388,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         rows.older,
         tuple(problems),
         sum_of(chunks.dead).records,
+        not_compared=tuple(sorted(comparison.not_compared)),
         behind=sum(
             max(0, part.stable - max(part.log_start, exported.state.offsets.get(number, 0)))
             for number, part in exported.plan.partitions.items()
@@ -404,6 +407,8 @@ class _Comparison:
         self._types = load_topic_types(job, topic)
         # Which schema was the newest when a record was exported, nobody knows any more.
         self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
+        # Nor before which record a column was added that somebody had dropped.
+        self.not_compared = added_again(table)
         self._fit()
         name, namespace = table.name()[-1], table.name()[:-1]
         dead_name = dead_letter_table.dead_letter_identifier((".".join(namespace), name))
@@ -424,7 +429,12 @@ class _Comparison:
         )
         self._typing = without_typing(typing, self._left_out)
         there = schema.columns_of(self._table)
-        wanted = typed_columns(typing, self._left_out)
+        found = typed_columns(typing, self._left_out)
+        wanted = [
+            name
+            for name in (typing.edits.renamed.get(one, one) for one in found)
+            if name not in self.not_compared
+        ]
         self.columns = pa.schema(
             [ROW_SCHEMA.field(name) for name in ROW_SCHEMA.names if name not in {KEY, VALUE}]
             + [pa.field(name, canonical_type(there.field(name).type)) for name in wanted]
@@ -481,6 +491,12 @@ class _Comparison:
                 title=f"{self._plan.topic}: reading table {name}",
             )
         )
+
+
+def added_again(table: Table) -> frozenset[str]:
+    """Returns columns, by their names of today, of which older rows have nothing though the log does."""
+    seen = schema.columns_view(table)
+    return frozenset(seen.edits.renamed.get(name, name) for name in seen.added_again)
 
 
 def sum_of(sums: Mapping[Block, Sums]) -> Sums:

@@ -8,7 +8,7 @@ partitions, where the order of exports decides. Writes files for the tasks that 
 table, under a run's mark as an export does, and deletes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ from iceberg_export.upsert.newest_records import (
     last_in_partition,
 )
 from iceberg_export.verify.exported import ComparedRange, Exported, find_exported
-from iceberg_export.verify.proof import Verdict, sum_of
+from iceberg_export.verify.proof import Verdict, added_again, sum_of
 
 Mask = npt.NDArray[np.bool_]
 
@@ -59,6 +59,8 @@ class BucketCheck(NamedTuple):
     files: tuple[FileScanTask, ...]
     groups: tuple[tuple[str, int], ...]
     ranges: Mapping[int, ComparedRange]
+    not_compared: frozenset[str]
+    """Columns."""
 
 
 class BucketDifferences(NamedTuple):
@@ -82,7 +84,12 @@ def check_bucket(task: BucketCheck, _attempt: int) -> BucketDifferences:
     rows = rows_before(task.files, metadata, io, schema)
     pieces = [read_row_group(io, path, group, schema) for path, group in task.groups]
     log = last_in_partition(pa.concat_tables([schema.empty_table(), *pieces]))
+    rows, log = (_without_columns(one, task.not_compared) for one in (rows, log))
     return compare_bucket(rows, log, task.ranges)
+
+
+def _without_columns(rows: pa.Table, names_of: Collection[str]) -> pa.Table:
+    return rows.drop_columns([name for name in rows.column_names if name in names_of])
 
 
 def compare_bucket(
@@ -182,7 +189,8 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
         finally:
             for file in shuffled:
                 table.io.delete(file.path)
-    return _verdict(topic.name, exported.name, found)
+    verdict = _verdict(topic.name, exported.name, found)
+    return verdict._replace(not_compared=tuple(sorted(added_again(table))))
 
 
 def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
@@ -229,12 +237,14 @@ def _check(
     for one in scan_files(table):
         files.setdefault(bucket_of(one.file, columns), []).append(one)
     groups = row_groups_of(shuffled)
-    target = target_of(table)
+    target, not_compared = target_of(table), added_again(table)
     buckets = in_order(files.keys() | groups.keys())
     found: list[BucketDifferences] = job.runner().run(
         check_bucket,
         [
-            BucketCheck(target, tuple(files.get(one, ())), tuple(groups.get(one, ())), ranges)
+            BucketCheck(
+                target, tuple(files.get(one, ())), tuple(groups.get(one, ())), ranges, not_compared
+            )
             for one in buckets
         ],
         sizes=[sum(task.file.file_size_in_bytes for task in files.get(one, ())) for one in buckets],

@@ -446,6 +446,27 @@ def test_what_is_not_exported_yet_is_decoded_also_into_columns_that_the_table_wi
         ]  # fmt: skip
 
 
+def test_columns_that_people_dropped_or_renamed_are_so_in_what_is_not_exported_yet(tmp_path):
+    world, registry = World(tmp_path / "store"), FakeRegistry()
+    world.create("orders", 1)
+    world.configs["orders"] = {"value.mode": "avro"}
+    fields = [{"name": name, "type": "int"} for name in ("a", "b", "c")]
+    one = registry.register("orders-value", {"type": "record", "name": "R", "fields": fields[:2]})
+    first = {"type": "record", "name": "R", "fields": fields[:2]}
+    world.commit("orders", {0: [[Record(value=avro(one, first, {"a": 1, "b": 2}))]]})
+    with served(registry) as url, exported(world, tmp_path, f"schema.registry.url={url}") as given:
+        address, job = given
+        with job.catalog.load_table(("frazil", "orders")).update_schema() as update:
+            update.delete_column("a")
+            update.rename_column("b", "bee")
+        second = {"type": "record", "name": "R", "fields": fields}
+        two = registry.register("orders-value", second)
+        world.commit("orders", {0: [[Record(value=avro(two, second, {"a": 1, "b": 3, "c": 4}))]]})
+        found = options(address, table="orders", **{"schema.registry.url": url})
+        rows = decoded_rows(found, job.catalog)
+    assert [(row.get("a"), row["bee"], row["c"]) for row in rows] == [(None, 2, None), (None, 3, 4)]
+
+
 def test_a_message_that_the_table_has_no_columns_for_yet_is_an_error_with_its_cure(tmp_path):
     world, registry = World(tmp_path / "store"), FakeRegistry()
     world.create("orders", 1)

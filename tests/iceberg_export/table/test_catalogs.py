@@ -235,6 +235,21 @@ def test_a_table_grows_with_its_schemas_though_another_exporter_was_faster(here,
     assert here.columns("id", "price") == [(7, None), (1 << 40, 2.5)]
 
 
+def test_columns_that_people_dropped_and_renamed_stay_so_while_the_table_grows(here, registry):
+    here.configure(value_mode="avro")
+    one = registry.register("orders-value", ORDER_1)
+    here.send(avro(one, ORDER_1, {"id": 7, "city": "Ulm"}))
+    here.export()
+    with here.table().update_schema() as update:
+        update.rename_column("city", "town")
+        update.delete_column("kafka_value_schema_id")
+    two = registry.register("orders-value", ORDER_2)
+    here.send(avro(two, ORDER_2, {"id": 8, "city": "Bonn", "price": 2.5}))
+    here.export()
+    assert here.columns("id", "town", "price") == [(7, "Ulm", None), (8, "Bonn", 2.5)]
+    assert not {"city", "kafka_value_schema_id"} & set(here.table().schema().column_names)
+
+
 def test_exporters_that_race_in_threads_bring_each_record_once(here, kind, connect):
     """Each has a connection of its own. Whoever is fenced, or meets too many others, ends."""
     for _ in range(6):
