@@ -27,7 +27,7 @@ from iceberg_export.table.catalog_view import create_latest_view
 from iceberg_export.table.latest_view import QUOTES, create_view_statement
 from iceberg_export.tasks import spark
 from iceberg_export.units import parse_bytes, parse_duration_ms
-from iceberg_export.verify.proof import verify_topic
+from iceberg_export.verify.proof import Verdict, verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert
 
 EXIT_CODES = (
@@ -171,28 +171,29 @@ def _verify(arguments: argparse.Namespace) -> int:
         with session.pinned(job):
             verdict = (verify_upsert if upsert else verify_topic)(job, topic)
         session.progress.clear()
-    older = (
-        f"; {verdict.older} older ones are in the table alone, retention or compaction took them from the log"
-        if verdict.older
-        else ""
-    )
-    if verdict.skipped:
-        older += f"; {verdict.skipped} keys lie in several partitions and were not compared"
-    if verdict.not_compared:
-        columns = ", ".join(verdict.not_compared)
-        older += f"; columns that were dropped and added again were not compared ({columns})"
-    if verdict.behind:
-        older += f"; {verdict.behind} later offsets are not exported yet"
     if not verdict.problems:
         print(
             f"{verdict.topic}: {verdict.records} records, each exactly once in table "
-            f"{verdict.table} (checksum {verdict.checksum}){older}"
+            f"{verdict.table} (checksum {verdict.checksum}){_remarks(verdict)}"
         )
         return 0
     for problem in verdict.problems:
         print(problem)
-    print(f"{verdict.topic}: table {verdict.table} differs from the log{older}")
+    print(f"{verdict.topic}: table {verdict.table} differs from the log{_remarks(verdict)}")
     return 1
+
+
+def _remarks(verdict: Verdict) -> str:
+    """What a proof leaves aside, behind its sentence."""
+    columns = ", ".join(verdict.not_compared)
+    counted = (
+        (verdict.older, "older ones are in the table alone, retention or compaction took them from the log"),
+        (verdict.skipped, "keys lie in several partitions and were not compared"),
+        (verdict.gone, "offsets were gone from the log, or skipped, before they were exported"),
+        (verdict.behind, "later offsets are not exported yet"),
+        (len(verdict.not_compared), f"columns were dropped and added again, and not compared ({columns})"),
+    )  # fmt: skip
+    return "".join(f"; {count} {what}" for count, what in counted if count)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -348,18 +348,18 @@ def next_commit_range(
 ) -> CommitRange:
     """Returns what to export next, given the table's `offsets`; at most about `bytes_max` bytes.
 
-    A partition without an offset begins at the log's start. One whose next offset retention has
-    already removed is a gap: refused, or with `skip_gaps` skipped and recorded. Raises AheadError
-    as `check_not_ahead`.
+    A partition without an offset begins at the log's start, and what was before that is a gap: no table
+    will ever have it. One whose next offset retention has already removed is a gap, too: refused, or
+    with `skip_gaps` skipped. Raises AheadError as `check_not_ahead`.
     """
     check_not_ahead(plan, offsets)
     starts: dict[int, int] = {}
     gaps: list[Gap] = []
     for number in sorted(plan.partitions):
         part = plan.partitions[number]
-        start = offsets.get(number, part.log_start)
+        start = offsets.get(number, 0)
         if start < part.log_start:
-            if not skip_gaps:
+            if number in offsets and not skip_gaps:
                 raise PlanError(
                     f"{plan.topic} partition {number}: offsets {start} to {part.log_start - 1} "
                     "were deleted before they were exported; set gap.policy=skip to go on"

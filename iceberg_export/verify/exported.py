@@ -31,6 +31,11 @@ class Exported(NamedTuple):
     spans: list[PlannedSpan]
     """Of the log, for these ranges."""
 
+    @property
+    def gone(self) -> int:
+        """Offsets before the table's that nobody exported."""
+        return sum(gap.end - gap.start for gap in self.state.gaps)
+
 
 def find_exported(job: Job, topic: Topic) -> Exported:
     """Raises StateError for a topic that was never exported, and other ExportErrors."""

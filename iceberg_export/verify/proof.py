@@ -128,6 +128,8 @@ class Verdict(NamedTuple):
     """Dead letters compared."""
     skipped: int = 0
     """Of mode upsert: keys in several partitions, which are not compared."""
+    gone: int = 0
+    """Offsets that were gone from the log before they were exported, or skipped by a reset."""
     not_compared: tuple[str, ...] = ()
     """Columns that somebody dropped and added again: older rows have nothing there."""
     behind: int = 0
@@ -388,6 +390,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         rows.older,
         tuple(problems),
         sum_of(chunks.dead).records,
+        gone=exported.gone,
         not_compared=tuple(sorted(comparison.not_compared)),
         behind=sum(
             max(0, part.stable - max(part.log_start, exported.state.offsets.get(number, 0)))

@@ -279,6 +279,22 @@ def test_records_deleted_before_export_need_a_word(here, duck):
     assert properties["frazil.gaps"] == "[[0,50,60]]"
 
 
+def test_a_table_made_anew_says_what_was_gone_from_the_log_by_then(here, duck):
+    fill(here)
+    here.export()
+    assert here.verify().gone == 0
+    here.log(0).log_start = 30
+    here.export()
+    assert here.verify().gone == 0, "the table has them all"
+    here.catalog.drop_table(TABLE)
+    here.export()
+    verdict = here.verify()
+    assert (verdict.gone, verdict.problems) == (30, ())
+    here.reset(None)
+    here.export()
+    assert here.verify().gone == 30
+
+
 def test_a_result_that_leaves_out_offsets_is_never_committed():
     with pytest.raises(PlanError, match="0 offsets were read of 5"):
         check_complete(
