@@ -36,6 +36,7 @@ EXIT_CODES = (
     "letters (run --once; status: with the newest commit); 143 run --once was asked to stop."
 )
 INTERRUPTED = 130
+REDACTIONS_SHOWN_MAX = 5
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -193,7 +194,22 @@ def _remarks(verdict: Verdict) -> str:
         (verdict.behind, "later offsets are not exported yet"),
         (len(verdict.not_compared), f"columns were dropped and added again, and not compared ({columns})"),
     )  # fmt: skip
-    return "".join(f"; {count} {what}" for count, what in counted if count)
+    return _redactions(verdict) + "".join(f"; {count} {what}" for count, what in counted if count)
+
+
+def _redactions(verdict: Verdict) -> str:
+    """What was redacted, and by whom: the newest first."""
+    if not verdict.redacted:
+        return ""
+    newest = verdict.redactions[: -REDACTIONS_SHOWN_MAX - 1 : -1]
+    told = [
+        f"{one.records} by {one.by} on {time.strftime('%Y-%m-%d', time.gmtime(one.at_ms // 1000))}"
+        f" ({one.reason})"
+        for one in newest
+    ]
+    if (more := len(verdict.redactions) - len(newest)) > 0:
+        told.append(f"and {more} earlier ones")
+    return f"; less {verdict.redacted} redacted: {', '.join(told)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

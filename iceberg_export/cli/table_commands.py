@@ -1,6 +1,7 @@
-"""`frazil export init | reset-offsets | maintain`: commands that change tables by hand."""
+"""`frazil export init | reset-offsets | redact | maintain`: commands that change tables by hand."""
 
 import argparse
+import getpass
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.units import parse_duration_ms
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
+from iceberg_export.upkeep.redact import plan_redaction, redact
 from iceberg_export.upkeep.reset import parse_target, reset_offsets
 
 OLDER_THAN_MS_MIN = 3_600_000
@@ -32,7 +34,19 @@ def add_commands(commands: Any) -> None:
     )  # fmt: skip
     reset.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
     reset.set_defaults(call=_reset)
-    for command in (init, reset):
+    out = commands.add_parser(
+        "redact", help="take records out of a table for good, and note who did"
+    )
+    out.add_argument(
+        "--where", metavar="FILTER",
+        help="which rows: an Iceberg filter, as \"city = 'Ulm' and kafka_offset < 100\"; without, what was "
+        "redacted before and is there again",
+    )  # fmt: skip
+    out.add_argument("--by", metavar="NAME", help="who redacts (default: this user)")
+    out.add_argument("--reason", metavar="TEXT", help="why (default: the filter); verify tells it")
+    out.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
+    out.set_defaults(call=_redact)
+    for command in (init, reset, out):
         command.add_argument("--topic", metavar="TOPIC", required=True)
     keep = commands.add_parser(
         "maintain", help="expire snapshots, delete orphans, join small files (all, or those named)"
@@ -46,9 +60,9 @@ def add_commands(commands: Any) -> None:
     keep.add_argument("--compact", action="store_true", help="small files older than a day")
     keep.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
     keep.set_defaults(call=_maintain)
-    for command in (reset, keep):
+    for command in (reset, out, keep):
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
-    for command in (init, reset, keep):
+    for command in (init, reset, out, keep):
         add_options(command)
 
 
@@ -78,6 +92,25 @@ def _reset(arguments: argparse.Namespace) -> int:
             + ", ".join(f"{p}:{offset}" for p, offset in sorted(report.offsets.items()))
             + f"; {report.rows_removed} rows left table {report.table}"
             + (f", {report.skipped} offsets are skipped for good" if report.skipped else "")
+        )
+    return 0
+
+
+def _redact(arguments: argparse.Namespace) -> int:
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
+        plan = plan_redaction(job, topic, arguments.where)
+        if not arguments.yes:
+            raise SettingsError(
+                f"{plan.row_count} rows would leave table {plan.name} for good; say --yes to do it"
+            )
+        by = arguments.by or getpass.getuser()
+        reason = arguments.reason or arguments.where or ""
+        removed = redact(job, topic, plan, by=by, reason=reason)
+        session.progress.clear()
+        print(
+            f"{topic.name}: {removed} rows left table {plan.name}, redacted by {by}; older snapshots have them "
+            "until they expire (frazil export maintain --expire), the log until retention or DeleteRecords"
         )
     return 0
 

@@ -21,8 +21,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
@@ -37,6 +35,7 @@ from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema
 from iceberg_export.table.catalog import Identifier, find_table, guarded
 from iceberg_export.table.commit import Pause
+from iceberg_export.table.redactions import places_of
 from iceberg_export.table.state import TOPIC_ID, Follows, State
 from iceberg_export.typed.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, SCHEMA_ID
 
@@ -202,9 +201,4 @@ def dead_offsets(table: Table, first: int) -> dict[int, Ints]:
         row_filter=f"{names.OFFSET} >= {first}",
         selected_fields=(names.PARTITION, names.OFFSET),
     )
-    rows = guarded("read the dead letters", scan.to_arrow)
-    partitions, offsets = rows.column(names.PARTITION), rows.column(names.OFFSET)
-    return {
-        partition: np.unique(np.asarray(offsets.filter(pc.equal(partitions, partition))))
-        for partition in pc.unique(partitions).to_pylist()
-    }
+    return places_of(guarded("read the dead letters", scan.to_arrow))

@@ -3,13 +3,15 @@
 One call per task, in a Spark executor or in this process. Rows are read as a reader of the table
 would see them (position deletes applied, columns of the current schema), in the order of the
 files given, and counted. Nothing is visible until the caller's commit; it owns the new files.
-Leaves out which files (`reset`, `compact`) and the commit.
+Leaves out which files (`reset`, `redact`, `compact`) and the commit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
@@ -30,15 +32,24 @@ from iceberg_export.files.write import FileWriter, discarded_on_error
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line, try_delete
 
 
+class Unwanted(NamedTuple):
+    """Rows that go, by their records' partitions and offsets."""
+
+    delete_from: Mapping[int, int] = {}
+    """From there on."""
+    places: Mapping[int, npt.NDArray[np.int64]] = {}
+    """There."""
+
+
 class RewriteTask(NamedTuple):
-    """One task: `files` become new ones, without the rows from `delete_from[partition]` on."""
+    """One task: `files` become new ones, without the rows that are unwanted."""
 
     number: int
     target: Target
     name: str
     """What names of new files begin with, before the attempt's number."""
     files: tuple[FileScanTask, ...]
-    delete_from: Mapping[int, int]
+    unwanted: Unwanted = Unwanted()
 
 
 class RewriteResult(NamedTuple):
@@ -60,14 +71,18 @@ def rows_at_or_after(delete_from: Mapping[int, int]) -> BooleanExpression:
     return each[0] if len(each) == 1 else Or(*each)
 
 
-def _without_deleted(rows: pa.Table, delete_from: Mapping[int, int]) -> pa.Table:
-    """Returns `rows` without those at or after their partition's offset."""
-    for partition, cut in delete_from.items():
+def _without(rows: pa.Table, unwanted: Unwanted) -> pa.Table:
+    """Returns the rows without those that go."""
+    for partition, cut in unwanted.delete_from.items():
         gone = pc.and_(
             pc.equal(rows.column(names.PARTITION), partition),
             pc.greater_equal(rows.column(names.OFFSET), cut),
         )
         rows = rows.filter(pc.invert(gone))
+    for partition, places in unwanted.places.items():
+        here = np.asarray(rows.column(names.PARTITION)) == partition
+        offsets = np.asarray(rows.column(names.OFFSET))
+        rows = rows.filter(pa.array(~(here & np.isin(offsets, places))))
     return rows
 
 
@@ -82,7 +97,7 @@ def rewrite_files(payload: RewriteTask, attempt: int) -> RewriteResult:
             for file in payload.files:
                 for rows in read_rows([file], metadata, io):
                     read += rows.num_rows
-                    kept = _without_deleted(rows, payload.delete_from)
+                    kept = _without(rows, payload.unwanted)
                     written += kept.num_rows
                     writer.write(kept)
             files = writer.close()

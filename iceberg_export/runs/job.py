@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.dead_letters.dead_letter_table import PendingDeadLetters, encode_pending
 from iceberg_export.dead_letters.reconcile import reconcile
-from iceberg_export.errors import CatalogError, FencedError, SettingsError
+from iceberg_export.errors import CatalogError, FencedError
 from iceberg_export.files.partition_values import decimal_truncations, partition_columns
 from iceberg_export.files.rewrite import delete_files
 from iceberg_export.files.target import target_of
@@ -35,8 +35,10 @@ from iceberg_export.plan.splits import (
     next_commit_range,
 )
 from iceberg_export.records import last_records
+from iceberg_export.records.decode import Ints
 from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.runs.partitioning import new_spec
+from iceberg_export.runs.table_choice import choose_table
 from iceberg_export.settings import Settings
 from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import commit, schema, topic_settings
@@ -45,12 +47,17 @@ from iceberg_export.table.catalog import (
     existing_table,
     find_table,
     state_of,
-    table_name,
 )
-from iceberg_export.table.commit import Pause, RecreatedError
+from iceberg_export.table.commit import Pause
+from iceberg_export.table.redactions import (
+    Places,
+    find_redactions,
+    joined_places,
+    redacted_places,
+)
 from iceberg_export.table.repartition import PARTITIONED_BY, repartition, setting_of
 from iceberg_export.table.run_marks import RunMark
-from iceberg_export.table.state import FOLLOWS, State
+from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.tasks.export_split import (
     BadRecords,
@@ -140,6 +147,8 @@ class _TopicExport(NamedTuple):
     table_settings: TopicTable
     types: TopicTypes | None
     """None when keys and values stay as they are."""
+    redacted: Mapping[int, Ints] = {}
+    """Records at or after the table's offsets that are to stay away."""
 
     @property
     def name(self) -> str:
@@ -161,65 +170,8 @@ def new_run_id(rng: random.Random) -> str:
 
 
 def table_identifier(job: Job, topic: Topic) -> Identifier:
-    """Returns the table of a topic, by settings; of a re-created topic one of its own, if allowed.
-
-    Raises RecreatedError when it is not, SettingsError for a table that the topic may not choose:
-    the one that it has already it keeps.
-    """
-    settings = job.settings
-    topic_table = topic_settings.parse(topic.configs, topic.name)
-    is_set = topic.name in settings.table_names
-    if is_set:
-        identifier = (settings["table.namespace"], settings.table_names[topic.name])
-    else:
-        identifier = topic_table.identifier(settings["table.namespace"], table_name(topic.name))
-    table = find_table(job.catalog, identifier)
-    if table is not None:
-        try:
-            commit.check_owner(
-                table, topic=topic.name, topic_id=topic.topic_id, cluster_id=job.cluster_id
-            )
-        except RecreatedError:
-            if settings["topic.recreated"] != "new-table":
-                raise
-            identifier = (identifier[0], f"{identifier[1]}_{topic.topic_id}")
-        else:
-            if FOLLOWS in table.metadata.properties:
-                raise _dead_letters_error(topic, identifier[1])
-            return identifier
-    if not is_set:
-        _check_choice(settings, topic, identifier, is_default=not topic_table.table)
-    return identifier
-
-
-def _dead_letters_error(topic: Topic, name: str) -> SettingsError:
-    return SettingsError(
-        f"topic {topic.name} may not have table {name}: so tables of dead letters are called; set "
-        f"table.name.{topic.name} to another name"
-    )
-
-
-def _check_choice(
-    settings: Settings, topic: Topic, identifier: Identifier, *, is_default: bool
-) -> None:
-    """Raises SettingsError for a new table that is not the topic's to choose, by name or configs."""
-    namespace, name = identifier
-    if name.endswith(dead_letter_table.SUFFIX):
-        raise _dead_letters_error(topic, name)
-    if is_default:
-        return
-    if not settings.allows_namespace(namespace):
-        raise SettingsError(
-            f"topic {topic.name} asks for a table in namespace {namespace} (frazil.iceberg.table); the "
-            f"exporter allows {settings['table.namespace']}, and what table.namespaces lists"
-        )
-    others = topic.with_default_tables - {topic.name}
-    owner = next((one for one in sorted(others) if table_name(one) == name), None)
-    if owner is not None and namespace == settings["table.namespace"]:
-        raise SettingsError(
-            f"topic {topic.name} asks for table {name} (frazil.iceberg.table), which is that of topic "
-            f"{owner}; set table.name.{topic.name} if it is to have it"
-        )
+    """Returns the table of a topic, as `table_choice.choose_table`, and raises as it does."""
+    return choose_table(job.settings, job.catalog, job.cluster_id, topic)
 
 
 def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
@@ -320,6 +272,7 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
     topic_table = topic_settings.parse(topic.configs, topic.name)
     export = _TopicExport(job, topic, table_identifier(job, topic), topic_table, types)
     state, dead = open_tables(job, topic, types)
+    export = export._replace(redacted=_redacted_ahead(export, state))
     job.hook(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
     skip_gaps = job.settings["gap.policy"] == "skip"
@@ -356,6 +309,14 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
             Committed(topic, state, done.rows, len(done.files), commit_range.byte_count)
         ):
             return report
+
+
+def _redacted_ahead(export: _TopicExport, state: State) -> Places:
+    """Returns redacted records that may come again: the table was made anew, rolled back or reset."""
+    noted = find_redactions(export.job.catalog, export.identifier, export.topic.topic_id)
+    partitions = range(export.topic.partition_count)
+    first = min((state.offsets.get(number, 0) for number in partitions), default=0)
+    return redacted_places(noted, first)
 
 
 def _plan(job: Job, topic: Topic, state: State, bytes_max: int) -> TopicPlan:
@@ -509,7 +470,10 @@ def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | 
     """Returns what tasks are to do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
     if dead is None:
-        return BadRecords(export.topic.name, policy)
+        return BadRecords(export.topic.name, policy, already=export.redacted)
+    already = dead_letter_table.already_dead(
+        job.catalog, export.identifier, dead, commit_range.starts
+    )
     return BadRecords(
         export.topic.name,
         policy,
@@ -517,7 +481,7 @@ def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | 
             dead_letter_table.load(job.catalog, export.identifier),
             job.settings.number("file.bytes.max"),
         ),
-        dead_letter_table.already_dead(job.catalog, export.identifier, dead, commit_range.starts),
+        joined_places(already, export.redacted),
     )
 
 

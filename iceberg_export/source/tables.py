@@ -46,6 +46,7 @@ from iceberg_export.table.catalog import (
 )
 from iceberg_export.table.commit import check_owner
 from iceberg_export.table.edits import field_as_in_table
+from iceberg_export.table.redactions import find_redactions, joined_places, redacted_places
 from iceberg_export.table.state import TOPIC, State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.registry_client import RegistryClient
@@ -148,25 +149,29 @@ def plan_table(
     check_partitions(topic, plan, (starting,))
     ranges = {number: (starting.at(part), part.stable) for number, part in plan.partitions.items()}
     starts = {number: start for number, (start, _) in ranges.items()}
-    decoding = decoding._replace(left_out=_dead_letters_ahead(table, state.topic_id, starts))
+    decoding = decoding._replace(left_out=_left_out_ahead(table, state.topic_id, starts))
     return [
         *_table_tasks(options, table, query),
         *chunk_tasks(options, OffsetRanges(plan, ranges), query, decoding),
     ]
 
 
-def _dead_letters_ahead(
-    table: Table, topic_id: str, starts: Mapping[int, int]
-) -> Mapping[int, Ints]:
-    """Returns dead letters at or above the table's offsets: the export leaves them out after a rollback."""
+def _left_out_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> Mapping[int, Ints]:
+    """Returns dead letters and redacted records at or above the table's offsets: the export leaves them
+    out after a rollback."""
+    if not starts:
+        return {}
     namespace, name = table.name()[-2:]
-    if not starts or not dead_letter_table.exists(table.catalog, (namespace, name), topic_id):
-        return {}
-    dead_letters = dead_letter_table.load(table.catalog, (namespace, name))
-    state = state_of(dead_letters)
+    identifier = (namespace, name)
+    noted = find_redactions(table.catalog, identifier, topic_id)
+    redacted = redacted_places(noted, min(starts.values()))
+    if not dead_letter_table.exists(table.catalog, identifier, topic_id):
+        return redacted
+    state = state_of(dead_letter_table.load(table.catalog, identifier))
     if state is None:
-        return {}
-    return dead_letter_table.already_dead(table.catalog, (namespace, name), state, starts)
+        return redacted
+    dead = dead_letter_table.already_dead(table.catalog, identifier, state, starts)
+    return joined_places(dead, redacted)
 
 
 def _timestamp_range(options: ReadOptions) -> tuple[int, int] | None:

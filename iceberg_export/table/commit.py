@@ -269,9 +269,11 @@ def replace_files(
     *,
     rewrite_id: str,
     pause: Pause,
+    notes: Mapping[str, str] | None = None,
     hook: Hook = no_hook,
 ) -> None:
-    """Replaces files by others with the same rows; the export's state stays as the head has it.
+    """Replaces files by others with the same rows, or without some; the export's state stays as the head
+    has it. `notes` are more entries of the summary.
 
     The summary repeats that state, so that catalogs that show the newest snapshot alone still
     tell it. Raises as `commit` does, but for FencedError: exports that append may go on.
@@ -279,7 +281,7 @@ def replace_files(
 
     def keys(table: Table) -> _StateKeys:
         carried = state.keys_at_head(view_of(table))
-        return _StateKeys({}, {**carried, state.REWRITE_ID: rewrite_id})
+        return _StateKeys({}, {**(notes or {}), **carried, state.REWRITE_ID: rewrite_id})
 
     pending = _PendingCommit(
         change,

@@ -65,7 +65,7 @@ class BadRecords(NamedTuple):
     target: Target | None = None
     """The dead letters' table, with dlq."""
     already: Mapping[int, Ints] = {}
-    """Offsets by partition that are dead letters for good."""
+    """Offsets by partition that are dead letters for good, or redacted."""
 
 
 class TaskSetup(NamedTuple):
@@ -89,7 +89,7 @@ class SplitResult(NamedTuple):
     """By partition."""
     dead_files: Sequence[DataFile] = ()
     left_out: int = 0
-    """Rows in no file: dropped, or dead letters since an earlier run."""
+    """Rows in no file: dropped, redacted, or dead letters since an earlier run."""
     first_reason: str = ""
     """Why the first bad record is one."""
     unknown: Mapping[str, set[Message]] = {}
@@ -123,7 +123,7 @@ class _Rows:
             self._take_records(self._kept(piece.rows))
 
     def _kept(self, rows: pa.Table) -> pa.Table:
-        """Leaves out what is a dead letter already."""
+        """Leaves out what is a dead letter already, or was redacted."""
         if self._setup.timestamps is not None:
             rows = limit_timestamps(rows, self._setup.timestamps)
         if self._setup.bad.already:

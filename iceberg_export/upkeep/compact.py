@@ -127,7 +127,7 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
     run_id = f"{job.run_id}{COMPACTION}"
     target = target_of(table, bytes_max)
     tasks = [
-        RewriteTask(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group), {})
+        RewriteTask(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group))
         for number, group in enumerate(groups)
     ]
     with RunMark(table, run_id):

@@ -20,15 +20,7 @@ from iceberg_export.dead_letters import dead_letter_table
 from iceberg_export.dead_letters.reconcile import LostDeadLettersError, reconcile
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.files.read import scan_files
-from iceberg_export.files.rewrite import (
-    RewriteResult,
-    RewriteTask,
-    delete_files,
-    deleted_unless_committed,
-    rewrite_files,
-    rows_at_or_after,
-)
-from iceberg_export.files.target import target_of
+from iceberg_export.files.rewrite import Unwanted, deleted_unless_committed, rows_at_or_after
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import TopicPlan, check_not_ahead
 from iceberg_export.runs.job import Job, table_identifier
@@ -36,6 +28,7 @@ from iceberg_export.table import commit, state
 from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
 from iceberg_export.upkeep import maintain
+from iceberg_export.upkeep.without_rows import without_rows
 
 EARLIEST = "earliest"
 
@@ -216,7 +209,12 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
     delete_from = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}
-    change, results = _without_rows(job, table, delete_from, new.run_id)
+    files = (
+        scan_files(table, rows_at_or_after(delete_from))
+        if delete_from and table.current_snapshot()
+        else []
+    )
+    change, results = without_rows(job, table, files, Unwanted(delete_from), new.run_id)
     with deleted_unless_committed(table, change.added):
         commit.set_state(
             job.catalog,
@@ -233,38 +231,3 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
         rows_removed=sum(result.rows_read - result.rows_written for result in results),
         skipped=sum(gap.end - gap.start for gap in skipped),
     )
-
-
-def _without_rows(
-    job: Job, table: Table, delete_from: dict[int, int], name: str
-) -> tuple[commit.FileChange, list[RewriteResult]]:
-    """Writes files anew without the rows from `delete_from` on; returns the change of files."""
-    files = (
-        scan_files(table, rows_at_or_after(delete_from))
-        if delete_from and table.current_snapshot()
-        else []
-    )
-    if not files:
-        return commit.FileChange(), []
-    target = target_of(table, job.settings.number("file.bytes.max"))
-    tasks = [
-        RewriteTask(number, target, f"{name}-{number:05d}", (file,), delete_from)
-        for number, file in enumerate(files)
-    ]
-    results = job.runner().run(
-        rewrite_files,
-        tasks,
-        sizes=[file.file.file_size_in_bytes for file in files],
-        title=f"{'.'.join(table.name())}: {len(files)} files",
-    )
-    # A file's bounds may span the cut though none of its rows lies behind it: that one stays.
-    same = [result for result in results if result.rows_read == result.rows_written]
-    delete_files(table, [file for result in same for file in result.files])
-    results = [result for result in results if result.rows_read != result.rows_written]
-    head = table.current_snapshot()
-    change = commit.FileChange(
-        added=[file for result in results for file in result.files],
-        removed=[files[result.number].file for result in results],
-        base_id=head.snapshot_id if head else None,
-    )
-    return change, results

@@ -16,6 +16,9 @@ record that is in neither, since it cannot be decoded, is a difference, unless t
 such records. Fields of values (keys) are not compared where `value.schema=latest` and the subject
 has more than one version.
 
+Records that were redacted (`table.redactions`) are left out on both sides: the table may not have them, and what
+is compared is the rest.
+
 What retention has removed from the log cannot be compared; it is counted and shown. Likewise what
 log compaction has removed: of a compacted topic, the table must have what the log still has, and
 rows at offsets that segments have no record of are counted.
@@ -47,10 +50,16 @@ from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, s
 from iceberg_export.records.decode import HEADERS_MAX, Ints, Tally, Unreadable, split_batches
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import ROW_SCHEMA, SpanRows, is_among, span_rows, unreadable_rows
-from iceberg_export.runs.job import Job, load_topic_types
+from iceberg_export.runs.job import Job, load_topic_types, table_identifier
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.evolve import canonical_type
+from iceberg_export.table.redactions import (
+    Redaction,
+    find_redactions,
+    redacted_places,
+    redactions_in,
+)
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     RowDecoder,
@@ -86,6 +95,8 @@ class ChunkTask(NamedTuple):
     """Those that are compared, with the table's types."""
     dead: Mapping[int, Ints]
     """Offsets by partition that are dead letters."""
+    redacted: Mapping[int, Ints] = {}
+    """Records that are to be in no table."""
 
 
 class TableTask(NamedTuple):
@@ -94,6 +105,7 @@ class TableTask(NamedTuple):
     ranges: Ranges
     holes: Holes
     columns: pa.Schema
+    redacted: Mapping[int, Ints] = {}
 
 
 class PartialSums(NamedTuple):
@@ -113,6 +125,8 @@ class PartialSums(NamedTuple):
     """Why the first of them cannot."""
     unknown: Mapping[str, set[Message]] = {}
     """Messages whose schemas the task did not know; when there are any, the rest is void."""
+    redacted: int = 0
+    """Records, or rows, that were redacted."""
 
 
 class Verdict(NamedTuple):
@@ -128,6 +142,10 @@ class Verdict(NamedTuple):
     """Dead letters compared."""
     skipped: int = 0
     """Of mode upsert: keys in several partitions, which are not compared."""
+    redacted: int = 0
+    """Records of the log that were redacted, and are not compared."""
+    redactions: tuple[Redaction, ...] = ()
+    """Who redacted, of all that the table ever had."""
     gone: int = 0
     """Offsets that were gone from the log before they were exported, or skipped by a reset."""
     not_compared: tuple[str, ...] = ()
@@ -164,11 +182,16 @@ class _Log:
         self._bad = 0
         self._said = ""
         self._unknown: dict[str, set[Message]] = {}
+        self._redacted = 0
 
     def add(self, piece: SpanRows) -> None:
         task, rows = self._task, piece.rows
         if piece.reasons:
             rows = unreadable_batches(rows, piece.reasons)
+        if task.redacted and rows.num_rows:
+            kept = rows.filter(pc.invert(is_among(rows, task.redacted)))
+            self._redacted += rows.num_rows - kept.num_rows
+            rows = kept
         if task.dead and rows.num_rows:
             among = is_among(rows, task.dead)
             letters = rows.select(ROW_SCHEMA.names).filter(among)
@@ -204,6 +227,7 @@ class _Log:
             bad=self._bad,
             first_reason=self._said,
             unknown=self._unknown,
+            redacted=self._redacted,
         )
 
 
@@ -314,9 +338,13 @@ def sum_table(task: TableTask, _attempt: int) -> PartialSums:
     metadata, io = task.target.open()
     projected = metadata.schema().select(*task.columns.names)
     sums: dict[Block, Sums] = {}
-    older = beyond = 0
+    older = beyond = redacted = 0
     for all_rows in read_rows(task.files, metadata, io, projected):
         rows = _compared_columns(all_rows, task.columns)
+        if task.redacted:
+            kept = rows.filter(pc.invert(is_among(rows, task.redacted)))
+            redacted += rows.num_rows - kept.num_rows
+            rows = kept
         for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
             first, end = task.ranges.get(partition, (0, 0))
             part = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
@@ -328,7 +356,7 @@ def sum_table(task: TableTask, _attempt: int) -> PartialSums:
             removed = _in_holes(part, task.holes.get(partition))
             older += int(removed.sum())
             add_sums(sums, sum_rows(part.filter(pa.array(~removed))))
-    return PartialSums(sums, older, beyond, holes={}, dead={})
+    return PartialSums(sums, older, beyond, holes={}, dead={}, redacted=redacted)
 
 
 def _in_holes(rows: pa.Table, holes: Ints | None) -> npt.NDArray[np.bool_]:
@@ -372,6 +400,11 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
     chunks = comparison.chunks(exported.spans)
     rows = comparison.rows(exported.table, comparison.columns, ranges, chunks.holes)
     problems = compare(chunks.sums, rows.sums)
+    if rows.redacted:
+        problems.append(
+            f"{rows.redacted} rows of the table were redacted and are there; `frazil export redact --topic "
+            f"{topic.name}` takes them out"
+        )
     if rows.beyond:
         problems.append(f"{rows.beyond} rows of offsets that no export has committed")
     if chunks.bad and comparison.topic_table.bad_records != "drop":
@@ -390,6 +423,8 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         rows.older,
         tuple(problems),
         sum_of(chunks.dead).records,
+        redacted=chunks.redacted,
+        redactions=tuple(comparison.redactions),
         gone=exported.gone,
         not_compared=tuple(sorted(comparison.not_compared)),
         behind=sum(
@@ -410,6 +445,9 @@ class _Comparison:
         self._types = load_topic_types(job, topic)
         # Which schema was the newest when a record was exported, nobody knows any more.
         self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
+        noted = find_redactions(job.catalog, table_identifier(job, topic), topic.topic_id)
+        self._redacted = redacted_places(noted)
+        self.redactions = redactions_in(noted) if noted is not None else []
         # Nor before which record a column was added that somebody had dropped.
         self.not_compared = added_again(table)
         self._fit()
@@ -466,7 +504,7 @@ class _Comparison:
         def task(split: Split) -> ChunkTask:
             return ChunkTask(
                 plan.store, options, split, reference, compacted,
-                self._typing, self.columns, self._dead,
+                self._typing, self.columns, self._dead, self._redacted,
             )  # fmt: skip
 
         return _added_up(
@@ -489,7 +527,10 @@ class _Comparison:
         return _added_up(
             self._job.runner().run(
                 sum_table,
-                [TableTask(target, group, ranges, holes, columns) for group in groups],
+                [
+                    TableTask(target, group, ranges, holes, columns, self._redacted)
+                    for group in groups
+                ],
                 sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
                 title=f"{self._plan.topic}: reading table {name}",
             )
@@ -531,4 +572,5 @@ def _added_up(found: list[PartialSums]) -> PartialSums:
         bad=sum(one.bad for one in found),
         first_reason=next((one.first_reason for one in found if one.first_reason), ""),
         unknown=unknown,
+        redacted=sum(one.redacted for one in found),
     )

@@ -20,6 +20,7 @@ from iceberg_export.table.catalog import view_of
 from iceberg_export.table.state import read_state
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire
+from iceberg_export.upkeep.redact import plan_redaction, redact
 from tests.iceberg_export.kit.hooks import Answers, Killed, Once
 from tests.iceberg_export.kit.place import FAR, Place
 from tests.iceberg_export.kit.registry import ORDER_1, ORDER_2, avro
@@ -209,6 +210,19 @@ def test_a_commit_without_answer_under_that_of_another_exporter_is_neither_lost_
     here.fill()
     here.export()
     assert here.rows() == here.wanted()
+
+
+def test_redacted_records_leave_the_table_and_stay_away_when_it_is_made_anew(here):
+    here.fill()
+    here.export()
+    job = here.job()
+    topic = here.topic(job)
+    plan = plan_redaction(job, topic, "kafka_offset < 2")
+    assert redact(job, topic, plan, by="ada", reason="ticket 7") == 4
+    here.catalog.drop_table(here.name)
+    here.export()
+    assert here.rows() == [row for row in here.wanted() if row[1] >= 2]
+    assert (here.verify().problems, here.verify().redacted) == ((), 4)
 
 
 def test_dead_letters_come_once_though_a_run_dies_between_the_tables(here):

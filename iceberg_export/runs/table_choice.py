@@ -1,0 +1,79 @@
+"""Which table is a topic's: by the exporter's settings, or by the topic's own, which may choose less."""
+
+from pyiceberg.catalog import Catalog
+
+from iceberg_export.dead_letters import dead_letter_table
+from iceberg_export.errors import SettingsError
+from iceberg_export.plan.agent_client import Topic
+from iceberg_export.settings import Settings
+from iceberg_export.table import commit, topic_settings
+from iceberg_export.table.catalog import Identifier, find_table, table_name
+from iceberg_export.table.commit import RecreatedError
+from iceberg_export.table.redactions import SUFFIX
+from iceberg_export.table.state import FOLLOWS
+
+
+def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: Topic) -> Identifier:
+    """Returns the table of a topic, by settings; of a re-created topic one of its own, if allowed.
+
+    Raises RecreatedError when it is not, SettingsError for a table that the topic may not choose:
+    the one that it has already it keeps.
+    """
+    topic_table = topic_settings.parse(topic.configs, topic.name)
+    is_set = topic.name in settings.table_names
+    if is_set:
+        identifier = (settings["table.namespace"], settings.table_names[topic.name])
+    else:
+        identifier = topic_table.identifier(settings["table.namespace"], table_name(topic.name))
+    table = find_table(catalog, identifier)
+    if table is not None:
+        try:
+            commit.check_owner(
+                table, topic=topic.name, topic_id=topic.topic_id, cluster_id=cluster_id
+            )
+        except RecreatedError:
+            if settings["topic.recreated"] != "new-table":
+                raise
+            identifier = (identifier[0], f"{identifier[1]}_{topic.topic_id}")
+        else:
+            if FOLLOWS in table.metadata.properties:
+                raise _dead_letters_error(topic, identifier[1])
+            return identifier
+    if not is_set:
+        _check_choice(settings, topic, identifier, is_default=not topic_table.table)
+    return identifier
+
+
+def _dead_letters_error(topic: Topic, name: str) -> SettingsError:
+    return SettingsError(
+        f"topic {topic.name} may not have table {name}: so tables of dead letters are called; set "
+        f"table.name.{topic.name} to another name"
+    )
+
+
+def _check_choice(
+    settings: Settings, topic: Topic, identifier: Identifier, *, is_default: bool
+) -> None:
+    """Raises SettingsError for a new table that is not the topic's to choose, by name or configs."""
+    namespace, name = identifier
+    if name.endswith(dead_letter_table.SUFFIX):
+        raise _dead_letters_error(topic, name)
+    if name.endswith(SUFFIX):
+        raise SettingsError(
+            f"topic {topic.name} may not have table {name}: so tables of redactions are called; set "
+            f"table.name.{topic.name} to another name"
+        )
+    if is_default:
+        return
+    if not settings.allows_namespace(namespace):
+        raise SettingsError(
+            f"topic {topic.name} asks for a table in namespace {namespace} (frazil.iceberg.table); the "
+            f"exporter allows {settings['table.namespace']}, and what table.namespaces lists"
+        )
+    others = topic.with_default_tables - {topic.name}
+    owner = next((one for one in sorted(others) if table_name(one) == name), None)
+    if owner is not None and namespace == settings["table.namespace"]:
+        raise SettingsError(
+            f"topic {topic.name} asks for table {name} (frazil.iceberg.table), which is that of topic "
+            f"{owner}; set table.name.{topic.name} if it is to have it"
+        )
