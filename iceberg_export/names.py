@@ -9,6 +9,11 @@ KEY = "kafka_key"
 HEADERS = "kafka_headers"
 TIMESTAMP_RAW = "kafka_timestamp_raw"
 VALUE = "value"
+CHANGE_OP = "kafka_cdc_op"
+CHANGE_TIME = "kafka_cdc_ts"
+"""Of tables of change events: what happened to the row, and when."""
+DELETE = "d"
+"""In CHANGE_OP."""
 
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999, the end of every engine's calendar."""

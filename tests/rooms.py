@@ -441,6 +441,7 @@ SHELLS = {
         "table.column_note",
         "table.commit",
         "table.durable_io",
+        "table.envelope_kept",
         "table.pyiceberg_internals",
         "table.redactions",
         "table.repartition",

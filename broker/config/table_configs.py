@@ -18,6 +18,7 @@ RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
 
 _DECODERS = ("raw", "string", "json", "avro", "protobuf")
 _SCHEMAS = ("by-id", "latest")
+_ENVELOPE = f"{PREFIX}envelope"
 _PARTITION_BY = f"{PREFIX}partition.by"
 _COLUMNS: Final = {
     "kafka_partition": "number",
@@ -97,6 +98,9 @@ TABLE_CONFIGS: Final = (
               "What becomes of a record that cannot be decoded: dlq keeps it in a table of its"
               " own, drop leaves it out, fail stops the export.", choices=("dlq", "drop", "fail")),
     ConfigRow(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
+    ConfigRow(_ENVELOPE, Kind.STRING, "none",
+              "debezium: values are change events (before, after, op), whose rows are the"
+              " table's; none: a value is a row.", choices=("none", "debezium")),
     ConfigRow(f"{PREFIX}key.mode", Kind.STRING, "raw", "How keys are decoded.", choices=_DECODERS),
     ConfigRow(f"{PREFIX}key.schema", Kind.STRING, "by-id",
               "As value.schema, for keys.", choices=_SCHEMAS),
@@ -148,7 +152,13 @@ def check_together(configs: Mapping[str, str]) -> str | None:
     holds = configs.get(RETENTION_HOLD, "false").strip().lower() == "true"
     if holds and configs.get(ENABLE, "true").strip().lower() == "false":
         return f"{RETENTION_HOLD}=true waits for an export that {ENABLE}=false forbids"
-    return _unpartitionable(in_force(configs))
+    held = in_force(configs)
+    if held[_ENVELOPE] != "none" and held[f"{PREFIX}value.mode"] in ("raw", "string"):
+        return (
+            f"{_ENVELOPE}={held[_ENVELOPE]} needs values with fields: a {PREFIX}value.mode of json, avro"
+            " or protobuf"
+        )
+    return _unpartitionable(held)
 
 
 def _unpartitionable(held: Mapping[str, str]) -> str | None:

@@ -49,6 +49,7 @@ from iceberg_export.table.catalog import (
     state_of,
 )
 from iceberg_export.table.commit import Pause
+from iceberg_export.table.envelope_kept import ENVELOPE, keep_envelope
 from iceberg_export.table.redactions import (
     Places,
     find_redactions,
@@ -202,7 +203,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
             missing=[] if types is None else types.subjects_without_schema,
             more_to_come=_waits(types),
         )
-    more = {MODE: topic_table.mode}
+    more = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
     if chosen is not None and spec is not None:
         more[PARTITIONED_BY] = setting_of(chosen)
     state = commit.initialise(
@@ -219,6 +220,8 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         hook=job.hook,
     )
     if table is not None:
+        envelope, has_data = topic_table.envelope, any(state.offsets.values())
+        keep_envelope(job.catalog, identifier, table, envelope, has_data=has_data, pause=job.pause)
         _repartition(job, identifier, table, topic_table, None if _waits(types) else columns)
     may_be_bad = types is not None or topic_table.mode == "upsert"
     wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)

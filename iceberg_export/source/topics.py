@@ -84,5 +84,5 @@ class TopicDecoding:
         return decoding._replace(typing=typing)
 
 
-def _shape(settings: TopicTable) -> tuple[str, str, str]:
-    return settings.value_mode, settings.key_mode, settings.layout
+def _shape(settings: TopicTable) -> tuple[str, str, str, str]:
+    return settings.value_mode, settings.key_mode, settings.layout, settings.envelope

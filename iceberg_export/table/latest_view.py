@@ -1,8 +1,8 @@
 """The query "newest record of each key" over a table of mode append. Pure.
 
 It is what `upsert` would have kept: in a partition the record with the greater offset is newer,
-among partitions the one with the greater timestamp; keys whose newest record has no value are
-left out, records without a key too. A table whose values are columns does not tell a record
+among partitions the one with the greater timestamp; keys whose newest record has no value, or
+is the event of a delete, are left out, records without a key too. A table whose values are columns does not tell a record
 without a value from one whose fields are all null: both count as deletions.
 """
 
@@ -34,6 +34,11 @@ def latest_query(table: Sequence[str], columns: Sequence[str], dialect: str) -> 
     key, partition = column(names.KEY), column(names.PARTITION)
     values = [one for one in columns if not one.startswith(_OURS) or one == _VALUE_SCHEMA_ID]
     some_value = " OR ".join(f"{column(one)} IS NOT NULL" for one in values)
+    deleted = (
+        f" AND coalesce({column(names.CHANGE_OP)}, '') <> '{names.DELETE}'"
+        if names.CHANGE_OP in columns
+        else ""
+    )
     shown = ", ".join(column(one) for one in columns)
     return f"""\
 SELECT {shown} FROM (
@@ -44,7 +49,7 @@ SELECT {shown} FROM (
       PARTITION BY {key}, {partition} ORDER BY {column(names.OFFSET)} DESC
     ) AS {last} FROM {named} every WHERE {key} IS NOT NULL
   ) one WHERE {last} = 1
-) found WHERE {newest} = 1 AND ({some_value})"""  # noqa: S608 - every name in it is quoted.
+) found WHERE {newest} = 1 AND ({some_value}){deleted}"""  # noqa: S608 - every name in it is quoted.
 
 
 def _unused(name: str, columns: Sequence[str]) -> str:

@@ -136,6 +136,8 @@ class TopicTable:
     """Never empty after `parse`."""
     value_schema: str = _setting(_choice(*SCHEMA_CHOICES), default="by-id")
     key_schema: str = _setting(_choice(*SCHEMA_CHOICES), default="by-id")
+    envelope: str = _setting(_choice("none", "debezium"), default="none")
+    """debezium: values are change events, and rows are in them."""
     partition_by: tuple[PartitionTerm, ...] | None = _setting(_partition_by, default=None)
     """None: as the exporter's own settings say; (): not partitioned."""
     bad_records: str = _setting(_choice("dlq", "fail", "drop"), default="dlq")
@@ -178,4 +180,10 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
             raise SettingsError(f"topic {topic}: {error}") from error
     values["value_subject"] = values.get("value_subject") or f"{topic}-value"
     values["key_subject"] = values.get("key_subject") or f"{topic}-key"
-    return TopicTable(**values)  # type: ignore[arg-type]
+    found = TopicTable(**values)  # type: ignore[arg-type]
+    if found.envelope != "none" and found.value_mode in ("raw", "string"):
+        raise SettingsError(
+            f"topic {topic}: {PREFIX}envelope is {found.envelope}, and {PREFIX}value.mode is "
+            f"{found.value_mode}, which has no fields; set it to json, avro or protobuf"
+        )
+    return found

@@ -159,7 +159,7 @@ class _Rows:
             # A piece is of one partition.
             dead = decoded.bad.column(names.OFFSET)
             rows = rows.filter(pc.invert(pc.is_in(rows.column(names.OFFSET), dead)))
-        self._shuffle.write(with_key_and_tombstone(decoded.rows, rows))
+        self._shuffle.write(with_key_and_tombstone(decoded.rows, rows, decoded.deleted))
 
     def _put_aside(self, bad: pa.Table) -> None:
         policy = self._setup.bad.policy

@@ -11,6 +11,7 @@ A record that is not what the schema says, down to the last byte, is odd: it get
 loop reads on, and all that is said of it is that it is.
 """
 
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ _CHECKS = {
 _MILLIS_MAX = ((1 << 63) - 1) // 1000
 _DAY_MICROS = 86_400_000_000
 _BITS_SIZES = {"boolean": 1, "float": 4, "double": 8}
+# How to pass over a value: so many bytes, a number, bytes behind their length, a branch's steps.
+_FIXED, _NUMBER, _SIZED, _JUMP, _BRANCH = range(5)
 
 
 class _Cursor(NamedTuple):
@@ -68,8 +71,12 @@ def _read(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -> pa.A
         case "null":
             return pa.nulls(len(active))
         case "record":
-            read = [(one, _read(one, cursor, active, cells)) for _, one in shape.fields]
-            children = [array for one, array in read if one.arrow != pa.null()]
+            children = []
+            for is_passed_over, fields in groupby(shape.fields, _is_passed_over):
+                if is_passed_over:
+                    _pass_over([one for _, one in fields], cursor, active)
+                else:
+                    children += [_read(one, cursor, active, cells) for _, one in fields]
             return arrays.struct_array(children, active, shape.arrow)
         case "union":
             return _read_union(shape, cursor, active, cells)
@@ -95,6 +102,46 @@ def _read_union(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -
     if not read:
         return pa.nulls(len(active))
     return read[0] if len(read) == 1 else arrays.struct_array(read, ~is_null, shape.arrow)
+
+
+def _is_passed_over(field: tuple[str, AvroType]) -> bool:
+    return bool(field[1].arrow == pa.null())
+
+
+def _pass_over(shapes: list[AvroType], cursor: _Cursor, active: Bools) -> None:
+    """Moves all active rows past values of these types, one after the other, none of them repeated."""
+    program: list[tuple[int, int]] = []
+    for shape in shapes:
+        _add_steps(shape, program)
+    if program:
+        _pass(cursor, active, np.array(program, np.int64))
+
+
+def _add_steps(shape: AvroType, program: list[tuple[int, int]]) -> None:
+    match shape.kind:
+        case "null":
+            pass
+        case "record":
+            for _, one in shape.fields:
+                _add_steps(one, program)
+        case "union":
+            program.append((_BRANCH, len(shape.fields)))
+            first = len(program)
+            program += [(_JUMP, 0)] * len(shape.fields)
+            ends = []
+            for place, (_, one) in enumerate(shape.fields, first):
+                program[place] = (_JUMP, len(program))
+                _add_steps(one, program)
+                ends.append(len(program))
+                program.append((_JUMP, 0))
+            for place in ends:
+                program[place] = (_JUMP, len(program))
+        case "boolean" | "float" | "double":
+            program.append((_FIXED, _BITS_SIZES[shape.kind]))
+        case "fixed":
+            program.append((_FIXED, shape.size))
+        case _:
+            program.append((_NUMBER if shape.kind == "long" else _SIZED, 0))
 
 
 def _read_repeated(shape: AvroType, cursor: _Cursor, active: Bools, cells: Cells) -> pa.Array:
@@ -284,6 +331,45 @@ def _pieces(cursor: Any, active: Bools, rules: Any, out: Any) -> None:
         starts[row] = at
         lengths[row] = length
         places[row] = at + length
+
+
+@compiled
+def _pass(cursor: Any, active: Bools, program: Any) -> None:
+    data, places, ends = cursor
+    for row in range(len(places)):
+        at = places[row]
+        if at < 0 or not active[row]:
+            continue
+        end = ends[row]
+        step = 0
+        while step < len(program) and at >= 0:
+            what, number = program[step, 0], program[step, 1]
+            step += 1
+            if what == _FIXED:
+                at = at + number if number <= end - at else ODD
+            elif what == _NUMBER:
+                at = _after_long(data, at, end)
+            elif what == _SIZED:
+                length, at = long(data, at, end)
+                at = at + length if at >= 0 and 0 <= length <= end - at else ODD
+            elif what == _JUMP:
+                step = number
+            else:
+                branch, at = long(data, at, end)
+                step += branch
+                if not 0 <= branch < number:
+                    at = ODD
+        places[row] = at
+
+
+@compiled
+def _after_long(data: Bytes, at: int, end: int) -> int:
+    """The place after a zig-zag number of 64 bits, ODD when it is none."""
+    last = min(end, at + 10)
+    for place in range(at, last):
+        if data[place] < 0x80:
+            return place + 1 if place < at + 9 or data[place] <= 1 else ODD
+    return ODD
 
 
 @compiled

@@ -27,6 +27,7 @@ from iceberg_export.typed import types
 from iceberg_export.typed.arrays import conform, text_array, utf8_rows
 from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.columns import Payloads, Rows, by_reference, decode_payloads
+from iceberg_export.typed.envelope import CHANGE_FIELDS, decode_changes, read_envelope, row_fields
 from iceberg_export.typed.fields import STRING_FIELDS, Shape, fields_of, shape_of
 from iceberg_export.typed.framing import (
     FIRST_MESSAGE,
@@ -103,6 +104,8 @@ class Decoded(NamedTuple):
     unknown: frozenset[Message]
     """To be found out about before the rest counts. Of an id that is not given the first message,
     so that what is named is never more than schemas have, whatever values say."""
+    changes: pa.Table | None = None
+    """Of values in envelopes: `envelope.CHANGE_FIELDS` of each row."""
 
 
 class _Group(NamedTuple):
@@ -113,6 +116,15 @@ class _Group(NamedTuple):
     rows: Ints
 
 
+class _Piece(NamedTuple):
+    """What was decoded of a group."""
+
+    rows: Ints
+    """Those that are good."""
+    columns: pa.Table
+    changes: pa.Table | None = None
+
+
 def decode(
     values: pa.Array,
     mode: str,
@@ -121,11 +133,13 @@ def decode(
     selection: SchemaSelection | None = None,
     known: KnownMessages | None = None,
     target: pa.Schema,
+    envelope: bool = False,
     reference: bool = False,
     cells: Cells | None = None,
 ) -> Decoded:
     """Values (a large binary array) of mode string, json, avro or protobuf.
 
+    `envelope`: values are change events, of which the rows are decoded (`envelope`).
     `reference`: record by record throughout. Raises TooManyCellsError when lists and maps hold more
     than `cells`.
     """
@@ -137,9 +151,10 @@ def decode(
     cells = cells or Cells()
     known = known or KnownMessages()
     groups, unknown = _groups(frames, named, (mode, schemas, selection.default, known), bad_values)
-    pieces: list[tuple[Ints, pa.Table]] = []
+    pieces: list[_Piece] = []
+    decode_group = _decode_changes if envelope else _decode_group
     for group in groups:
-        code, reason = _unusable(mode, group, target, known.edits)
+        code, reason = _unusable(mode, group, target, known.edits, envelope=envelope)
         if code:
             bad_values += _bad_values(frames, group.rows, code, reason)
             message = (group.schema.schema_id, group.indexes)
@@ -147,9 +162,13 @@ def decode(
                 unknown.add(message)
             continue
         read = by_reference if reference else decode_payloads
-        pieces.append(_decode_group(frames, group, target, bad_values, partial(read, cells=cells)))
-    columns = _assemble(pieces, len(values), target)
-    return Decoded(columns, sorted(bad_values), frames.schema_ids, frozenset(unknown))
+        pieces.append(decode_group(frames, group, target, bad_values, partial(read, cells=cells)))
+    columns = _assemble([(one.rows, one.columns) for one in pieces], len(values), target)
+    changes = None
+    if envelope:
+        parts = [(one.rows, one.changes) for one in pieces]
+        changes = _assemble(parts, len(values), CHANGE_FIELDS)
+    return Decoded(columns, sorted(bad_values), frames.schema_ids, frozenset(unknown), changes)
 
 
 def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
@@ -287,8 +306,7 @@ def _decode_group(
     target: pa.Schema,
     bad_values: list[BadValue],
     read: Callable[[Shape, pa.Schema, Payloads], Rows],
-) -> tuple[Ints, pa.Table]:
-    """(rows that are good, their columns)."""
+) -> _Piece:
     schema, rows = group.schema, group.rows
     ids = frames.schema_ids
     shape = shape_of(schema, group.indexes)
@@ -304,10 +322,35 @@ def _decode_group(
         rows = rows[good]
     else:
         columns = found.columns
-    return rows, _table(columns, fields, target, len(rows))
+    return _Piece(rows, _table(columns, fields, target, len(rows)))
 
 
-def _unusable(mode: str, group: _Group, target: pa.Schema, edits: Edits) -> tuple[str, str]:
+def _decode_changes(
+    frames: Frames,
+    group: _Group,
+    target: pa.Schema,
+    bad_values: list[BadValue],
+    read: Callable[[Shape, pa.Schema, Payloads], Rows],
+) -> _Piece:
+    rows, ids = group.rows, frames.schema_ids
+    envelope = read_envelope(group.schema, group.indexes)
+    payloads = Payloads(frames.data, frames.starts[rows], frames.lengths[rows])
+    found = decode_changes(envelope, payloads, read)
+    columns = _table(found.columns, envelope.row, target, len(rows))
+    if not found.bad:
+        return _Piece(rows, columns, found.changes)
+    for row, (code, message) in found.bad.items():
+        bad = BadValue(int(rows[row]), code or UNDECODABLE, message, int(ids[rows[row]]))
+        bad_values.append(bad)
+    good = np.ones(len(rows), np.bool_)
+    good[list(found.bad)] = False
+    kept = pa.array(good)
+    return _Piece(rows[good], columns.filter(kept), found.changes.filter(kept))
+
+
+def _unusable(
+    mode: str, group: _Group, target: pa.Schema, edits: Edits, *, envelope: bool
+) -> tuple[str, str]:
     """(code, sentence) why no value of this schema can be decoded into the target."""
     schema = group.schema
     kind = KIND_OF_MODE[mode]
@@ -317,7 +360,7 @@ def _unusable(mode: str, group: _Group, target: pa.Schema, edits: Edits) -> tupl
             f"schema {schema.schema_id} is {schema.kind}, the topic's mode {mode}",
         )
     try:
-        fields = fields_of(schema, group.indexes)
+        fields = row_fields(schema, group.indexes, envelope=envelope)
     except SchemaError as error:
         return SCHEMA_INVALID, f"schema {schema.schema_id}: {error}"
     reason = types.type_mismatch(

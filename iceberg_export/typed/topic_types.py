@@ -27,7 +27,8 @@ from iceberg_export.table.edits import NONE, Edits, fields_without_dropped, widt
 from iceberg_export.table.evolve import evolve
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
-from iceberg_export.typed.fields import STRING_FIELDS, fields_of
+from iceberg_export.typed.envelope import row_fields
+from iceberg_export.typed.fields import STRING_FIELDS
 from iceberg_export.typed.framing import FIRST_MESSAGE
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
@@ -66,6 +67,8 @@ class _SideSchemas(NamedTuple):
     """Ids by GUIDs (`typed.schema_headers`)."""
     latest: bool
     """The newest schema decodes everything."""
+    envelope: bool
+    """Values are change events."""
 
     @property
     def has_schemas(self) -> bool:
@@ -77,11 +80,15 @@ class _SideSchemas(NamedTuple):
 
     def wanted(self) -> dict[Message, list[pa.Field]]:
         """The table's columns by message."""
-        always = side_columns(self.source, self.mode, pa.schema([]), nested=self.nested)
-        return {_ALWAYS: always} | {
-            message: side_columns(self.source, self.mode, fields, nested=self.nested)
-            for message, fields in self.fields.items()
+        return {_ALWAYS: self.columns(pa.schema([]))} | {
+            message: self.columns(fields) for message, fields in self.fields.items()
         }
+
+    def columns(self, fields: pa.Schema) -> list[pa.Field]:
+        """The table's columns for these fields."""
+        return side_columns(
+            self.source, self.mode, fields, nested=self.nested, envelope=self.envelope
+        )
 
 
 class _Evolved(NamedTuple):
@@ -108,6 +115,7 @@ class TopicTypes:
                 settings.value_mode,
                 nested=settings.layout == "nested",
                 latest=settings.value_schema == "latest",
+                envelope=settings.envelope != "none",
             ),
             _side_schemas(
                 names.KEY, settings.key_mode, nested=True, latest=settings.key_schema == "latest"
@@ -255,8 +263,10 @@ def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[S
     return [] if found is None else [found]
 
 
-def _side_schemas(source: str, mode: str, *, nested: bool, latest: bool) -> _SideSchemas:
-    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, latest)
+def _side_schemas(
+    source: str, mode: str, *, nested: bool, latest: bool, envelope: bool = False
+) -> _SideSchemas:
+    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, latest, envelope)
 
 
 def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> None:
@@ -270,7 +280,7 @@ def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> N
         side.refused[message] = Refusal(SCHEMA_INVALID, reason)
         return
     try:
-        side.fields[message] = fields_of(found, indexes)
+        side.fields[message] = row_fields(found, indexes, envelope=side.envelope)
     except SchemaError as error:
         side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
 
@@ -314,8 +324,8 @@ def _add_exported_messages(side: _SideSchemas, columns: pa.Schema, edits: Edits)
             if message in side.fields or message in side.refused:
                 continue
             with contextlib.suppress(SchemaError):
-                fields = fields_of(file, indexes)
-                wanted = side_columns(side.source, side.mode, fields, nested=side.nested)
+                fields = row_fields(file, indexes, envelope=side.envelope)
+                wanted = side.columns(fields)
                 found = evolve(columns, {schema_id: wanted}, may_grow=False, edits=edits)
                 if not found.refused:
                     side.fields[message] = fields
@@ -339,6 +349,7 @@ def _side(
         source=known.source,
         mode=known.mode,
         nested=known.nested,
+        envelope=known.envelope,
         schemas=dict(known.schemas),
         messages=frozenset(messages),
         refused=refused,

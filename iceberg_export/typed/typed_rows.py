@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from iceberg_export import names
 from iceberg_export.records.rows import ROW_SCHEMA
@@ -36,6 +37,7 @@ from iceberg_export.typed.decode_values import (
     SchemaSelection,
     decode,
 )
+from iceberg_export.typed.envelope import CHANGE_FIELDS
 from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_schema_headers
 from iceberg_export.typed.types import Schema
 
@@ -86,6 +88,8 @@ class Side(NamedTuple):
     """The column of `ROW_SCHEMA` that is decoded."""
     mode: str = "raw"
     nested: bool = False
+    envelope: bool = False
+    """Values are change events: rows are in them."""
     schemas: Mapping[int, Schema] = {}
     messages: frozenset[Message] = frozenset()
     """Whose fields are in `target`."""
@@ -143,6 +147,8 @@ class DecodedRows(NamedTuple):
     """The others, of DEAD_ROW_SCHEMA; without the run's id."""
     unknown: dict[str, set[Message]]
     """Messages whose schemas are unknown, by `Side.source`; when there are any, the rest is void."""
+    deleted: pa.Array | None = None
+    """Of change events: which of the good rows are deletes, whatever columns the table has."""
 
 
 def column_name(field: str) -> str:
@@ -150,16 +156,18 @@ def column_name(field: str) -> str:
     return f"{field}_" if _TAKEN.fullmatch(field) else field
 
 
-def side_columns(source: str, mode: str, fields: pa.Schema, *, nested: bool) -> list[pa.Field]:
+def side_columns(
+    source: str, mode: str, fields: pa.Schema, *, nested: bool, envelope: bool = False
+) -> list[pa.Field]:
     """Returns the table's columns for keys or values of that mode, given the fields of a schema."""
     if mode in {"raw", "string"}:
         return [pa.field(source, pa.large_string() if mode == "string" else pa.large_binary())]
     id_column = KEY_SCHEMA_ID if source == names.KEY else VALUE_SCHEMA_ID
-    ids = pa.field(id_column, pa.int32())
+    ids = [pa.field(id_column, pa.int32()), *(CHANGE_FIELDS if envelope else ())]
     if nested:
         whole = pa.struct(list(fields))
-        return [pa.field(source, canonical_type(whole)), ids] if len(fields) else [ids]
-    return [ids, *(pa.field(column_name(one.name), canonical_type(one.type)) for one in fields)]
+        return [pa.field(source, canonical_type(whole)), *ids] if len(fields) else ids
+    return [*ids, *(pa.field(column_name(one.name), canonical_type(one.type)) for one in fields)]
 
 
 def without_typing(typing: RowTyping, sources: Collection[str]) -> RowTyping:
@@ -176,7 +184,7 @@ def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[st
         if side.source in leave_out:
             continue
         if side.has_schemas:
-            found.append(side.id_column)
+            found += [side.id_column, *(CHANGE_FIELDS.names if side.envelope else ())]
         if side.has_schemas and not side.nested:
             found += [column_name(field.name) for field in side.target]
         elif not side.has_schemas or len(side.target):
@@ -252,6 +260,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
     columns: dict[str, pa.Array] = {}
     bad_values: dict[int, BadValue] = {}
     unknown: dict[str, set[Message]] = {}
+    deleted = None
     for side in (typing.value, typing.key):
         values = _single_array(rows.column(side.source))
         if side.mode == "raw":
@@ -262,6 +271,8 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
             unknown[side.source] = set(decoded.unknown)
             continue
         columns |= _columns(side, values, decoded)
+        if decoded.changes is not None:
+            deleted = pc.equal(columns[names.CHANGE_OP], names.DELETE).fill_null(False)  # noqa: FBT003
         for one in decoded.bad_values:
             what = "" if side.source == names.VALUE else "key: "
             bad_values.setdefault(one.row, one._replace(message=what + one.message))
@@ -276,10 +287,13 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
     for row, reason in rows_without_partition(typing.truncations, table).items():
         bad_values.setdefault(row, BadValue(row, NO_PARTITION, reason, -1))
     if not bad_values:
-        return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {})
+        return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {}, deleted)
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
     good[list(bad_values)] = False
-    return DecodedRows(table.filter(pa.array(good)), _dead_letter_rows(rows, bad_values), {})
+    kept_rows = pa.array(good)
+    deleted = None if deleted is None else deleted.filter(kept_rows)
+    bad = _dead_letter_rows(rows, bad_values)
+    return DecodedRows(table.filter(kept_rows), bad, {}, deleted)
 
 
 def split_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -320,6 +334,7 @@ def _decoded(
         selection=selection,
         known=KnownMessages(side.messages, side.refused, side.others, side.edits),
         target=side.target,
+        envelope=side.envelope,
         reference=reference,
         cells=cells,
     )
@@ -332,6 +347,9 @@ def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Arr
         return {side.source: arrays[0]}
     ids = pa.array(decoded.schema_ids, pa.int32(), mask=decoded.schema_ids < 0)
     columns = {side.id_column: ids}
+    if decoded.changes is not None:
+        for name in CHANGE_FIELDS.names:
+            columns[name] = _single_array(decoded.changes.column(name))
     if not side.nested:
         for field, array in zip(side.target, arrays, strict=True):
             columns[column_name(field.name)] = array

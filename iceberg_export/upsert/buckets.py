@@ -141,10 +141,17 @@ def in_order(buckets: Iterable[Bucket]) -> list[Bucket]:
     return sorted(buckets, key=lambda bucket: [-1 if one is None else one for one in bucket])
 
 
-def with_key_and_tombstone(rows: pa.Table, raw: pa.Table) -> pa.Table:
-    """Adds to `rows` of the table the keys and tombstones of the same records, `raw`."""
+def with_key_and_tombstone(
+    rows: pa.Table, raw: pa.Table, deleted: pa.Array | None = None
+) -> pa.Table:
+    """Adds to `rows` of the table the keys and tombstones of the same records, `raw`.
+
+    `deleted`: records that are tombstones by what their values say.
+    """
     assert rows.num_rows == raw.num_rows
     gone = pc.is_null(raw.column(names.VALUE))
+    if deleted is not None:
+        gone = pc.or_(gone, deleted)
     keys = pa.types.is_struct(rows.schema.field(names.KEY).type)
     sent = _no_bytes(rows) if keys else raw.column(names.KEY)
     return rows.append_column(KEY_BYTES, sent).append_column(TOMBSTONE, gone)

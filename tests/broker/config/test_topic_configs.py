@@ -249,6 +249,17 @@ def test_a_partitioning_by_a_column_that_is_not_there_is_refused_unless_a_schema
     assert check_together(by | {"frazil.iceberg.key.mode": "json"}) is None
 
 
+@pytest.mark.parametrize("mode", ["raw", "string", "json", "avro", "protobuf"])
+def test_values_without_fields_are_no_change_events(mode: str) -> None:
+    configs = {"frazil.iceberg.envelope": "debezium", "frazil.iceberg.value.mode": mode}
+    reason = check_together(configs)
+    if mode in ("raw", "string"):
+        assert reason is not None
+        assert "needs values with fields" in reason
+    else:
+        assert reason is None
+
+
 def test_a_topics_table_is_as_it_was_set_or_by_default() -> None:
     found = in_force({"frazil.iceberg.mode": "upsert", "retention.ms": "5"})
     assert found["frazil.iceberg.mode"] == "upsert"

@@ -22,6 +22,7 @@ def test_every_setting_is_read():
         "key.subject": "k",
         "value.schema": "latest",
         "key.schema": "by-id",
+        "envelope": "debezium",
         "partition.by": "none",
         "bad.records": "fail",
         "schema.evolution": "strict",
@@ -33,7 +34,7 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        "latest", "by-id", (), "fail", "strict", "iceberg", 1000, True, 5,
+        "latest", "by-id", "debezium", (), "fail", "strict", "iceberg", 1000, True, 5,
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 import pyarrow as pa
 
 from iceberg_export.typed.decode_values import Decoded, decode
-from iceberg_export.typed.fields import Schema, fields_of
+from iceberg_export.typed.envelope import row_fields
+from iceberg_export.typed.fields import Schema
 from iceberg_export.typed.framing import frame
 
 MODES = {"AVRO": "avro", "JSON": "json", "PROTOBUF": "protobuf"}
@@ -34,14 +35,16 @@ def said(array: pa.Array) -> list:
     return [array.to_string(window=100_000, container_window=100_000)]
 
 
-def decode_both(schema: Schema, payloads: list[bytes | None]) -> Decoded:
+def decode_both(schema: Schema, payloads: list[bytes | None], *, envelope: bool = False) -> Decoded:
     """Decoded fast, after it has been seen that the reference says the same."""
     indexes = (0,) if schema.kind == "PROTOBUF" else None
     framed = [None if one is None else frame(schema.schema_id, one, indexes) for one in payloads]
     schemas = {schema.schema_id: schema}
-    target = fields_of(schema)
-    fast = decode(column(framed), MODES[schema.kind], schemas, target=target)
-    slow = decode(column(framed), MODES[schema.kind], schemas, target=target, reference=True)
+    how = {"target": row_fields(schema, envelope=envelope), "envelope": envelope}
+    fast = decode(column(framed), MODES[schema.kind], schemas, **how)
+    slow = decode(column(framed), MODES[schema.kind], schemas, **how, reference=True)
     assert fast.bad_values == slow.bad_values
     assert_equal(fast.columns, slow.columns)
+    if envelope:
+        assert_equal(fast.changes, slow.changes)
     return fast

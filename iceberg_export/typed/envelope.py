@@ -1,0 +1,232 @@
+"""Change events as rows: what a schema of an envelope says, and what its values do.
+
+An envelope is a record with the fields `before` and `after`, the row before and after the change, and
+`op`; `ts_ms` is optional, all else (Debezium's `source`, `transaction`) is passed over. The rows of a
+table are those of `after`, of a delete that of `before`; what happened to them and when are
+`CHANGE_FIELDS` beside them. An event that is no change of a row is refused by name, never guessed at.
+
+One pass reads `after`, `op` and `ts_ms`; only of deletes a second one reads `before`. JSON may also
+lie in the field `payload`, as Kafka Connect's converter writes it with its schemas enabled. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from iceberg_export.names import CHANGE_OP, CHANGE_TIME, DELETE
+from iceberg_export.records.decode import Ints
+from iceberg_export.typed import types
+from iceberg_export.typed.arrays import Bools, conform, number_array
+from iceberg_export.typed.avro_schema import AvroType
+from iceberg_export.typed.columns import Payloads, Rows
+from iceberg_export.typed.fields import Shape, fields_of, shape_of
+from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.json_schema import JsonType
+from iceberg_export.typed.proto_schema import ProtoMessage
+from iceberg_export.typed.reference import SECONDS_MAX, SECONDS_MIN
+from iceberg_export.typed.types import Schema
+from protocol.schemas import SchemaError
+
+CHANGE_FIELDS = pa.schema([(CHANGE_OP, types.TEXT), (CHANGE_TIME, types.TIMESTAMP)])
+"""The table's columns beside the row's: `op`, and `ts_ms` as a timestamp."""
+NO_ROW = "NO_ROW"
+
+_BEFORE, _AFTER, _OP, _TIME, _PAYLOAD = "before", "after", "op", "ts_ms", "payload"
+_OPS = ("c", "u", "r", DELETE, "t", "m")
+_DELETE_CODE = _OPS.index(DELETE)
+_OTHERS = {
+    "t": "a truncate event is no row; rows that were there before it are still there",
+    "m": "a message event is no row",
+}
+
+
+class Envelope(NamedTuple):
+    """What is read of the values of one schema."""
+
+    change: Shape
+    """`after`, `op` and `ts_ms`."""
+    deletion: Shape
+    """`before`."""
+    row: pa.Schema
+    """Fields of `after`."""
+
+
+class Changes(NamedTuple):
+    """Rows of a table, one for each payload."""
+
+    columns: list[pa.Array]
+    """Of `Envelope.row`."""
+    changes: pa.Table
+    """Of CHANGE_FIELDS."""
+    bad: Mapping[int, tuple[str, str]]
+    """Code and sentence, of payloads that are no rows; an empty code: they cannot be decoded."""
+
+
+def row_fields(
+    schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE, *, envelope: bool
+) -> pa.Schema:
+    """The fields that rows get of a schema, or of the row in its envelope. Raises SchemaError."""
+    return read_envelope(schema, indexes).row if envelope else fields_of(schema, indexes)
+
+
+def read_envelope(schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE) -> Envelope:
+    """Raises SchemaError for a schema that is none of an envelope."""
+    return _read(schema.kind, schema.text, tuple(schema.references.items()), indexes)
+
+
+@lru_cache(maxsize=256)
+def _read(
+    kind: str, text: str, references: tuple[tuple[str, str], ...], indexes: tuple[int, ...]
+) -> Envelope:
+    schema = Schema(0, kind, text, dict(references))
+    found = {field.name: field.type for field in fields_of(schema, indexes)}
+    for name in (_BEFORE, _AFTER, _OP):
+        if name not in found:
+            raise _no_envelope(f"it has no field {name}")
+    if not pa.types.is_struct(found[_AFTER]):
+        raise _no_envelope(f"its field {_AFTER} is no record, but {types.say(found[_AFTER])}")
+    if reason := types.type_mismatch(found[_BEFORE], found[_AFTER], _BEFORE):
+        raise _no_envelope(f"its rows before a change are others than those after it: {reason}")
+    if found[_OP] != types.TEXT:
+        raise _no_envelope(f"its field {_OP} is no string, but {types.say(found[_OP])}")
+    if found.get(_TIME, types.LONG) not in (types.LONG, types.INT, types.TIMESTAMP):
+        raise _no_envelope(f"its field {_TIME} is no number, but {types.say(found[_TIME])}")
+    shape = shape_of(schema, indexes)
+    return Envelope(
+        _with_payload(shape, (_AFTER, _OP, _TIME)),
+        _with_payload(shape, (_BEFORE,)),
+        pa.schema(list(found[_AFTER])),
+    )
+
+
+def _no_envelope(reason: str) -> SchemaError:
+    return SchemaError(f"it is no envelope of change events: {reason}")
+
+
+def _with_payload(shape: Shape, names: tuple[str, ...]) -> Shape:
+    """The shape with these fields alone; of JSON also with those of its payload."""
+    if isinstance(shape, JsonType):
+        few = _json_object([(name, one) for name, one in shape.fields if name in names])
+        if any(name == _PAYLOAD for name, _ in shape.fields):
+            return few
+        return _json_object([*few.fields, (_PAYLOAD, few)])
+    if isinstance(shape, AvroType) and shape.kind == "record":
+        fields = tuple(
+            (name, one if name in names or _repeats(one) else _passed_over(one))
+            for name, one in shape.fields
+        )
+        kept = [(name, one.arrow) for name, one in fields if one.arrow != pa.null()]
+        return shape._replace(arrow=types.struct_of(kept), fields=fields)
+    return shape
+
+
+def _repeats(one: AvroType) -> bool:
+    return one.kind in {"array", "map"} or any(_repeats(inner) for _, inner in one.fields)
+
+
+def _passed_over(one: AvroType) -> AvroType:
+    """The type of which no column is made, and of whose values nothing is judged but where they end."""
+    fields = tuple((name, _passed_over(inner)) for name, inner in one.fields)
+    kind = {"string": "bytes", "int": "long", "enum": "long", "boolean": "fixed"}.get(one.kind)
+    size = 1 if one.kind == "boolean" else one.size
+    return one._replace(kind=kind or one.kind, size=size, fields=fields, arrow=pa.null())
+
+
+def _json_object(fields: list[tuple[str, JsonType]]) -> JsonType:
+    arrow = types.struct_of([(name, one.arrow) for name, one in fields])
+    return JsonType(
+        "object", arrow, tuple(fields), types.count_nodes(one.nodes for _, one in fields)
+    )
+
+
+def decode_changes(
+    envelope: Envelope, payloads: Payloads, read: Callable[[Shape, pa.Schema, Payloads], Rows]
+) -> Changes:
+    """Rows and what happened to them. `read` decodes payloads of a shape; what it raises is raised."""
+    columns, bad = _fields(envelope.change, payloads, read)
+    after, ops = columns[_AFTER], columns[_OP]
+    codes: Ints = pc.index_in(ops, pa.array(_OPS, types.TEXT)).fill_null(-1).to_numpy()
+    deleted = codes == _DELETE_CODE
+    is_row = ((codes >= 0) & (codes < _DELETE_CODE) & _is_valid(after)) | deleted
+    no_rows = np.flatnonzero(~is_row)
+    reasons = {
+        int(row): (NO_ROW, _no_row(ops[row].as_py(), codes[row])) for row in no_rows.tolist()
+    }
+    rows = after.flatten()
+    if deleted.any():
+        places = np.flatnonzero(deleted)
+        rows, worse = _with_deleted(envelope, rows, payloads, places, read)
+        bad = {**bad, **worse}
+    times, outside = _times(columns.get(_TIME), len(codes))
+    for row in np.flatnonzero(outside).tolist():
+        reasons[row] = ("", f"{_TIME} lies outside the years 1 to 9999")
+    reasons |= {row: ("", message) for row, message in bad.items()}
+    return Changes(rows, pa.table([ops, times], schema=CHANGE_FIELDS), reasons)
+
+
+def _fields(
+    shape: Shape, payloads: Payloads, read: Callable[[Shape, pa.Schema, Payloads], Rows]
+) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    """(arrays by field, rows that cannot be decoded)."""
+    fields = pa.schema(list(shape.type.arrow if isinstance(shape, ProtoMessage) else shape.arrow))
+    found = read(shape, fields, payloads)
+    columns = dict(zip(fields.names, found.columns, strict=True))
+    inner = columns.pop(_PAYLOAD, None) if isinstance(shape, JsonType) else None
+    if inner is None or inner.null_count == len(inner):
+        return columns, dict(found.bad)
+    # What has an op of its own is no wrapping of another.
+    chosen = _is_valid(inner)
+    if _OP in columns:
+        chosen &= ~_is_valid(columns[_OP])
+    order = pa.array(np.arange(len(chosen)) + np.where(chosen, len(chosen), 0))
+    parts = dict(zip([field.name for field in inner.type], inner.flatten(), strict=True))
+    columns = {
+        name: pa.concat_arrays([array, parts[name]]).take(order) for name, array in columns.items()
+    }
+    return columns, dict(found.bad)
+
+
+def _is_valid(array: pa.Array) -> Bools:
+    valid: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _no_row(op: str | None, code: int) -> str:
+    if op is None:
+        return "the event has no op, so it is no row"
+    if 0 <= code < _DELETE_CODE:
+        return f"the event's op is {op}, and it has no {_AFTER}, so it is no row"
+    return _OTHERS.get(op, f"no event has the op {op[:40]!r}; known are {', '.join(_OPS)}")
+
+
+def _with_deleted(
+    envelope: Envelope,
+    rows: list[pa.Array],
+    payloads: Payloads,
+    places: Ints,
+    read: Callable[[Shape, pa.Schema, Payloads], Rows],
+) -> tuple[list[pa.Array], dict[int, str]]:
+    """The rows, where they were deleted as they were before, and what cannot be decoded."""
+    some = Payloads(payloads.data, payloads.starts[places], payloads.lengths[places])
+    columns, bad = _fields(envelope.deletion, some, read)
+    before = conform(columns[_BEFORE], pa.struct(list(envelope.row))).flatten()
+    order = np.arange(len(payloads.starts))
+    order[places] = len(order) + np.arange(len(places))
+    taken = pa.array(order)
+    merged = [pa.concat_arrays(pair).take(taken) for pair in zip(rows, before, strict=True)]
+    return merged, {int(places[row]): message for row, message in bad.items()}
+
+
+def _times(array: pa.Array | None, count: int) -> tuple[pa.Array, Bools]:
+    """(timestamps, which of them no table can hold)."""
+    if array is None or array.type == types.TIMESTAMP:
+        times = pa.nulls(count, types.TIMESTAMP) if array is None else array
+        return times, np.zeros(count, np.bool_)
+    millis = array.cast(types.LONG).fill_null(0).to_numpy()
+    outside = (millis < SECONDS_MIN * 1000) | (millis > SECONDS_MAX * 1000 + 999)
+    valid = _is_valid(array) & ~outside
+    return number_array(np.where(valid, millis, 0) * 1000, valid, types.TIMESTAMP), outside

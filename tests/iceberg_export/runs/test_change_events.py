@@ -1,0 +1,242 @@
+"""Topics of change events: a table of the rows as they are now, or of all that happened to them."""
+
+import datetime as dt
+import json
+
+import pytest
+
+from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.table.latest_view import latest_query
+from tests.iceberg_export.kit.place import DEAD_TABLE
+from tests.iceberg_export.kit.registry import avro
+
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+AT = dt.datetime(2026, 11, 27, 9, 30, 0, 500_000, tzinfo=dt.UTC)
+AT_MS = 1_795_771_800_500
+FIELDS = [{"name": "id", "type": "int"}, {"name": "city", "type": ["null", "string"]}]
+WIDER = [{"name": "id", "type": "long"}, *FIELDS[1:], {"name": "price", "type": ["null", "double"]}]
+
+
+def envelope(fields):
+    """As Debezium's connectors register it."""
+    row = {"type": "record", "name": "Value", "fields": fields}
+    source = {
+        "type": "record",
+        "name": "Source",
+        "fields": [{"name": "table", "type": "string"}, {"name": "lsn", "type": "long"}],
+    }
+    return {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", row]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "source", "type": source},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"]},
+        ],
+    }
+
+
+ENVELOPE, WIDER_ENVELOPE = envelope(FIELDS), envelope(WIDER)
+JSON_ROW = {"properties": {"id": {"type": "integer"}, "city": {"type": ["string", "null"]}}}
+JSON_ENVELOPE = {
+    "properties": {
+        "before": {"oneOf": [{"type": "null"}, JSON_ROW]},
+        "after": {"oneOf": [{"type": "null"}, JSON_ROW]},
+        "op": {"type": "string"},
+        "ts_ms": {"type": "integer"},
+    }
+}
+
+
+def row(number, city, **more):
+    return {"id": number, "city": city, **more}
+
+
+def event(op, before=None, after=None):
+    source = {"table": "orders", "lsn": 1 << 40}
+    return {"before": before, "after": after, "op": op, "ts_ms": AT_MS, "source": source}
+
+
+CHANGES = (
+    event("r", after=row(1, "Ulm")),
+    event("c", after=row(2, "Bonn")),
+    event("u", before=row(1, "Ulm"), after=row(1, "Kiel")),
+    event("d", before=row(2, "Bonn")),
+    None,
+)
+HISTORY = [
+    (1, "Ulm", "r", AT),
+    (2, "Bonn", "c", AT),
+    (1, "Kiel", "u", AT),
+    (2, "Bonn", "d", AT),
+    (None, None, None, None),
+]
+
+
+def sender(here, registry, mode, schema=ENVELOPE):
+    """Registers the schema; returns what writes a value by it."""
+    if mode == "avro":
+        number = registry.register("orders-value", schema)
+        return lambda one: one and avro(number, schema, one)
+    registry.register("orders-value", JSON_ENVELOPE, "JSON")
+    wrapped = mode == "connect"
+    return lambda one: (
+        one and json.dumps({"schema": {}, "payload": one} if wrapped else one).encode()
+    )
+
+
+def configure(here, kind="avro", **more):
+    value_mode = "json" if kind == "connect" else kind
+    here.configure(value_mode=value_mode, envelope="debezium", **more)
+
+
+def columns(here):
+    return here.columns("id", "city", "kafka_cdc_op", "kafka_cdc_ts")
+
+
+def key_of(one, number):
+    changed = (one["after"] or one["before"])["id"] if one else 2
+    return avro(number, KEY, {"id": changed})
+
+
+@pytest.mark.parametrize("mode", ["avro", "json", "connect"])
+def test_mode_append_keeps_every_change_as_a_row(here, registry, mode):
+    configure(here, mode)
+    value = sender(here, registry, mode)
+    here.send(*map(value, CHANGES))
+    report = here.export()
+    assert (report.rows, report.dead) == (5, 0)
+    assert columns(here) == HISTORY
+    assert "source" not in here.table().schema().column_names
+    verdict = here.verify()
+    assert (verdict.records, verdict.problems) == (5, ())
+
+
+@pytest.mark.parametrize("mode", ["avro", "json", "connect"])
+def test_mode_upsert_keeps_the_rows_of_the_database_as_they_are_now(here, registry, mode):
+    configure(here, mode, mode="upsert", key_mode="avro")
+    value = sender(here, registry, mode)
+    key = registry.register("orders-key", KEY)
+    first, then = CHANGES[:2], CHANGES[2:4]
+    here.send(*map(value, first), keys=[key_of(one, key) for one in first])
+    here.export()
+    assert columns(here) == HISTORY[:2]
+    here.send(*map(value, then), keys=[key_of(one, key) for one in then])
+    assert here.export().dead == 0
+    assert columns(here) == [(1, "Kiel", "u", AT)]
+    again = event("c", after=row(2, "Hof"))
+    here.send(value(None), value(again), keys=[key_of(None, key), key_of(again, key)])
+    here.export()
+    assert columns(here) == [(1, "Kiel", "u", AT), (2, "Hof", "c", AT)]
+    verdict = here.verify()
+    assert (verdict.records, verdict.problems) == (2, ())
+
+
+def test_a_delete_without_the_row_before_it_deletes_in_upsert_and_is_a_row_of_nulls_in_append(
+    here, registry
+):
+    configure(here, mode="upsert")
+    value = sender(here, registry, "avro")
+    here.send(value(event("c", after=row(2, "Bonn"))), value(event("d")), keys=[b"k", b"k"])
+    here.export()
+    assert columns(here) == []
+    assert here.verify().problems == ()
+    here.world.configs["orders"] |= {"mode": "append"}
+    here.catalog.drop_table(here.name)
+    here.export()
+    assert columns(here) == [(2, "Bonn", "c", AT), (None, None, "d", AT)]
+
+
+def test_deletes_delete_also_where_somebody_dropped_the_column_of_ops(here, registry):
+    configure(here, mode="upsert")
+    value = sender(here, registry, "avro")
+    here.send(value(event("c", after=row(2, "Bonn"))), keys=[b"k"])
+    here.export()
+    with here.table().update_schema() as update:
+        update.delete_column("kafka_cdc_op")
+    here.send(value(event("d", before=row(2, "Bonn"))), keys=[b"k"])
+    here.export()
+    assert here.columns("id") == []
+
+
+def test_a_table_grows_with_the_rows_of_the_database(here, registry):
+    configure(here)
+    old = sender(here, registry, "avro")
+    here.send(old(event("c", after=row(1, "Ulm"))))
+    here.export()
+    new = sender(here, registry, "avro", WIDER_ENVELOPE)
+    here.send(new(event("d", before=row(1 << 40, "Bonn", price=2.5))), old(CHANGES[2]))
+    assert here.export().dead == 0
+    assert here.columns("id", "city", "price", "kafka_cdc_op") == [
+        (1, "Ulm", None, "c"), (1 << 40, "Bonn", 2.5, "d"), (1, "Kiel", None, "u"),
+    ]  # fmt: skip
+    assert here.verify().problems == ()
+
+
+def test_in_layout_nested_the_value_is_the_row(here, registry):
+    configure(here, layout="nested")
+    here.send(*map(sender(here, registry, "avro"), CHANGES))
+    here.export()
+    assert here.columns("value", "kafka_cdc_op") == [
+        (row(1, "Ulm"), "r"), (row(2, "Bonn"), "c"), (row(1, "Kiel"), "u"), (row(2, "Bonn"), "d"),
+        (None, None),
+    ]  # fmt: skip
+    assert here.verify().problems == ()
+
+
+def test_events_that_are_no_rows_are_dead_letters_with_the_reason(here, registry):
+    configure(here)
+    value = sender(here, registry, "avro")
+    here.send(*map(value, (event("t"), event("c", after=row(1, "Ulm")), event("m"), event("u"))))
+    report = here.export()
+    assert (report.rows, report.dead) == (1, 3)
+    assert here.dead("kafka_offset", "error_code") == [(0, "NO_ROW"), (2, "NO_ROW"), (3, "NO_ROW")]
+    assert "a truncate event is no row" in report.first_reason
+    verdict = here.verify()
+    assert (verdict.records, verdict.dead, verdict.problems) == (1, 3, ())
+
+
+def test_values_of_a_schema_that_is_no_envelope_are_dead_letters_that_say_so(here, registry):
+    configure(here)
+    plain = {"type": "record", "name": "Value", "fields": FIELDS}
+    number = registry.register("orders-value", plain)
+    here.send(avro(number, plain, row(1, "Ulm")))
+    here.export()
+    ((code, message),) = here.columns("error_code", "error_message", table=DEAD_TABLE)
+    assert code == "SCHEMA_INVALID"
+    assert message == "schema 1: it is no envelope of change events: it has no field before"
+
+
+@pytest.mark.parametrize("mode", ["raw", "string"])
+def test_values_without_fields_cannot_be_change_events(here, mode):
+    configure(here, mode)
+    with pytest.raises(SettingsError, match=r"value.mode is .*, which has no fields"):
+        here.export()
+
+
+def test_a_table_with_rows_keeps_its_envelope(here, registry):
+    configure(here)
+    here.send(sender(here, registry, "avro")(CHANGES[0]))
+    here.export()
+    here.configure(value_mode="avro")
+    with pytest.raises(
+        StateError, match=r"envelope is none, .* exported with debezium; set it back"
+    ):
+        here.export()
+
+
+def test_a_table_without_rows_follows_the_setting_of_its_topic(here, registry):
+    here.configure(value_mode="avro")
+    here.export()
+    configure(here)
+    here.send(*map(sender(here, registry, "avro"), CHANGES))
+    here.export()
+    assert columns(here) == HISTORY
+    here.export()
+
+
+def test_the_view_of_the_newest_rows_leaves_out_what_was_deleted():
+    query = latest_query(["orders"], ["kafka_key", "id", "kafka_cdc_op"], "duckdb")
+    assert query.endswith("""("id" IS NOT NULL) AND coalesce("kafka_cdc_op", '') <> 'd'""")
