@@ -152,6 +152,7 @@ class Agent:
             settings=settings,
             store=self._use.by("admin"),
             log=parts.log,
+            bound=self._bound,
             access=self._http.access,
             audit=self._http.audit,
             not_ready=self.not_ready,

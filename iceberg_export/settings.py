@@ -105,8 +105,8 @@ _ROWS = (
     ),
     Setting(
         "schema.registry.url",
-        "http://127.0.0.1:8081",
-        text="The registry's addresses, separated by commas.",
+        "",
+        text="The registry's addresses, separated by commas; empty: where the agents tell that theirs is.",
     ),
     Setting(
         "split.bytes.max", str(64 * MIB), minimum=1, text="Of the log, in one Spark task, about."

@@ -5,7 +5,7 @@ asks the others. Left out: routes and who may ask (`broker.admin.listener`, `bro
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -54,6 +54,8 @@ class AdminView:
     life: str = ""
     """Of the metadata log (`broker.store.identity`), once it is known."""
     log_client: LogClient | None = None
+    bound: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Addresses by listener name (`Agent.listening`)."""
     reader: Reader | None = None
     """There when the log client is."""
     registry: CollectorRegistry | None = None

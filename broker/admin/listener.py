@@ -10,8 +10,9 @@
     GET    /objects/unnamed          objects in the store that no entry of the log names
     GET    /costs                    what topics hold, and the settings that chunks go by
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
-    GET    /export/topics            topics with their ids, what is set for their tables, how far these are
-    GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time
+    GET    /export/topics            topics with their ids, what is set for their tables, how far these are;
+                                     `registry`: URL of the schema registry, as whoever asks reaches it
+    GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time; `registry`
     POST   /export/progress          {"topic", "topic_id", "offsets", "table", "snapshot_id"}: that
                                      snapshot of the table has all before these
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
@@ -32,6 +33,7 @@ from aiohttp import web
 from broker.admin import log_stream
 from broker.admin.access import UNTOLD, Role
 from broker.admin.admin_view import AdminView
+from broker.admin.registry_address import Caller, host_of, registry_url
 from broker.admin.shares import Places
 from broker.config.settings import Settings
 from broker.http.admission import SAFE_METHODS
@@ -261,7 +263,8 @@ async def _topics(request: web.Request) -> web.StreamResponse:
         topics.append(named | {"partitions": topic.partition_count} | view)
         if not number % TOPICS_AT_ONCE:
             await asyncio.sleep(0)
-    return _json({"cluster_id": _cluster(request), "topics": topics})
+    told = {"cluster_id": _cluster(request), "registry": _registry(request)}
+    return _json(told | {"topics": topics})
 
 
 def _cluster(request: web.Request) -> str:
@@ -315,7 +318,11 @@ async def _answer_plan(
         raise _RefusedError(404, str(error)) from error
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
-    found = {"store": _store(request.app[VIEW].settings), "cluster_id": _cluster(request)}
+    found = {
+        "store": _store(request.app[VIEW].settings),
+        "cluster_id": _cluster(request),
+        "registry": _registry(request),
+    }
     source = request.app[VIEW].sources.get(topic.topic_id)
     return _json(plan | found | export_view(machine, topic, source))
 
@@ -348,6 +355,23 @@ def _store(settings: Settings) -> dict[str, Any]:
         "region": settings.store_region,
         "path_style": settings.store_endpoint is not None if style is None else style,
     }
+
+
+def _registry(request: web.Request) -> str | None:
+    """Where whoever asks finds the schema registry; None: nowhere."""
+    view = request.app[VIEW]
+    if view.settings.registry_advertised is not None:
+        return view.settings.registry_advertised
+    listener = next(iter(view.settings.registry_listen), None)
+    if listener is None or "registry" not in view.bound:
+        return None
+    local = None if request.transport is None else request.transport.get_extra_info("sockname")
+    caller = Caller(
+        host=host_of(request.headers.get("Host", "")),
+        remote=request.remote or "",
+        local=local[0] if isinstance(local, tuple) else "",
+    )
+    return registry_url(listener._replace(port=view.bound["registry"][1]), caller)
 
 
 async def _jobs(request: web.Request) -> web.StreamResponse:

@@ -178,15 +178,13 @@ def greeting(
             f"                   librdkafka.config, kafka_python.py ({APP})",
             f"                   admin.properties ({ADMIN}, who may do everything)",
         ]
-    admin, registry_flag = None, ""
+    admin = None
     if "http" in listening:
         admin = f"{scheme['http']}://127.0.0.1:{listening['http'][1]}"
         lines.append(f"  health, metrics  {admin}/health/ready  {admin}/metrics")
     if "registry" in listening:
         registry = f"{scheme['registry']}://127.0.0.1:{listening['registry'][1]}"
         lines.append(f"  schema registry  {registry}")
-        if registry != f"http://127.0.0.1:{REGISTRY_PORT}":
-            registry_flag = f" --set schema.registry.url={registry}"
     else:
         lines.append("  schema registry  not there (its port is taken; schema.registry.listeners)")
     lines += [f"  data             {data}", ""]
@@ -195,7 +193,7 @@ def greeting(
         data_flag = "" if data == Path("frazil-data") else f" --data {data}"
         agent_flag = "" if admin == "http://127.0.0.1:9094" else f" --agent {admin}"
         lines += [
-            f"  export   {command} export run --once{data_flag}{agent_flag}{registry_flag}",
+            f"  export   {command} export run --once{data_flag}{agent_flag}",
             f"  look     {command} log tail{agent_flag}",
         ]
     lines += ["", "Ctrl-C stops it; the data stays."]

@@ -245,6 +245,10 @@ class Settings:
     registry_listen: tuple[Address, ...] = _setting("schema.registry.listeners", "", HTTP_LISTENERS,
         "Where the embedded schema registry answers: `http://0.0.0.0:8081`, or `https://` for TLS,"
         " several with commas. Empty: nowhere. All agents that have it answer alike.")
+    registry_advertised: str | None = _setting("schema.registry.advertised.url", "", HTTP_ENDPOINT,
+        "Where exporters are told that the schema registry is. Empty: at the first of"
+        " schema.registry.listeners, by the name that the exporter has for this agent; one that only"
+        " this machine reaches is told nobody else.")
     registry_users: tuple[tuple[str, str], ...] = _setting(
         "schema.registry.basic.auth.user.info", "", USERS,
         "Users of the schema registry, several with commas. Where it has none, and no"

@@ -51,6 +51,8 @@ class Topic(NamedTuple):
     """What was last reported as exported, by partition: advice, the table knows."""
     with_default_tables: frozenset[str] = frozenset()
     """All topics of the cluster that are exported and choose no table by their configs."""
+    registry: str = ""
+    """Where the agents' schema registry is, as the agent tells it; "" when it has none."""
 
 
 class Topics(NamedTuple):
@@ -109,9 +111,12 @@ class AgentClient:
                 for one in answer["topics"]
             ]
             defaults = frozenset(one.name for one in topics if _has_default_table(one.configs))
+            registry = str(answer.get("registry") or "")
             return Topics(
                 str(answer["cluster_id"]),
-                tuple(one._replace(with_default_tables=defaults) for one in topics),
+                tuple(
+                    one._replace(with_default_tables=defaults, registry=registry) for one in topics
+                ),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise AgentError("the agent's list of topics cannot be read") from error

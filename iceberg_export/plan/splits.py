@@ -111,6 +111,8 @@ class TopicPlan(NamedTuple):
     cluster_id: str = ""
     configs: Mapping[str, str] = MappingProxyType({})
     """Effective `frazil.iceberg.*` of the topic."""
+    registry: str = ""
+    """Where the agents' schema registry is; "" when the agent tells none."""
 
 
 class CommitRange(NamedTuple):
@@ -193,6 +195,7 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
             partitions=partitions,
             cluster_id=str(answer.get("cluster_id", "")),
             configs={str(one): str(value) for one, value in answer.get("configs", {}).items()},
+            registry=str(answer.get("registry") or ""),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PlanError(

@@ -1,8 +1,9 @@
-"""Whose word counts for where the store is, since whoever names an endpoint gets the store's credentials.
+"""Whose word counts for where store and schema registry are: whoever names an endpoint gets its credentials.
 
 An agent on this machine, or behind https, is believed. What answers over plain HTTP from elsewhere
 could be anybody: then the store's address and its endpoint have to be set (`store.url`,
-`store.endpoint`), and an agent that says another address is refused in any case. Pure.
+`store.endpoint`), and an agent that says another address is refused in any case. A schema registry may be on an agent's own host,
+whoever says so; it gets credentials there only where nobody else can answer for it. Pure.
 """
 
 import ipaddress
@@ -17,6 +18,12 @@ _URL = re.compile(r"(https?)://(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9.-]+))(?::\d+)
 """Without a user's name: what one parser takes for that another may take for the host."""
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 """A region becomes part of a host's name."""
+_HERE = "localhost"
+_REGISTRY_SECRETS = (
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.token",
+    "schema.registry.bearer.auth.token.file",
+)
 
 
 class PinnedStore(NamedTuple):
@@ -36,17 +43,20 @@ def pinned_store(settings: Mapping[str, str]) -> PinnedStore:
 
 def is_believed(address: str) -> bool:
     """Tells whether an agent at that URL is one that nobody else can answer for."""
+    host = _host_of(address)
+    return host == _HERE or (host != "" and address.startswith("https://"))
+
+
+def _host_of(address: str) -> str:
+    """Returns the host of a URL, `localhost` for all names of this machine; "" when it is no URL."""
     found = _URL.fullmatch(address)
     if found is None:
-        return False
-    scheme, *hosts = found.groups()
-    host = next(filter(None, hosts)).lower()
-    if scheme == "https" or host == "localhost":
-        return True
+        return ""
+    host = (found[2] or found[3]).lower()
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return _HERE if ipaddress.ip_address(host).is_loopback else host
     except ValueError:
-        return False
+        return host
 
 
 def check_store(told: StoreAddress, pinned: PinnedStore, agents: Sequence[str]) -> None:
@@ -75,3 +85,36 @@ def check_store(told: StoreAddress, pinned: PinnedStore, agents: Sequence[str]) 
             f"could say to get the store's credentials; set {' and '.join(missing)} if that is "
             "right, or name the agent by https or on this machine"
         )
+
+
+def told_registry(settings: Mapping[str, str], agents: Sequence[str], topic: str, told: str) -> str:
+    """Returns the URL of the schema registry that an agent tells, for a topic that needs schemas; it
+    is asked for only where `schema.registry.url` is not set.
+
+    Raises SettingsError where only that setting can say it, PlanError for what is no URL.
+    """
+    if not told:
+        raise SettingsError(
+            f"topic {topic} needs schemas, and no agent tells where a schema registry is: set "
+            "schema.registry.url, or the agents' schema.registry.listeners or "
+            "schema.registry.advertised.url"
+        )
+    host = _host_of(told)
+    if not host:
+        raise PlanError(f"the agent says that its schema registry is at {told!r}, which is no URL")
+    is_agents = host in map(_host_of, agents)
+    stranger = next((agent for agent in agents if not is_believed(agent)), None)
+    if stranger is not None and not is_agents:
+        raise SettingsError(
+            f"agent {stranger} says over plain HTTP that the schema registry is elsewhere, which "
+            f"anybody between could say (topic {topic} needs schemas); set schema.registry.url={told} "
+            "if that is right, or name the agent by https or on this machine"
+        )
+    secret = next((name for name in _REGISTRY_SECRETS if settings[name]), None)
+    if secret is not None and not (is_agents and is_believed(told)):
+        raise SettingsError(
+            f"{secret} is sent to no schema registry that only an agent names, but over https or on "
+            f"this machine, and on an agent's own host (topic {topic} needs schemas); set "
+            f"schema.registry.url={told} if it is to have it"
+        )
+    return told

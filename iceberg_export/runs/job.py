@@ -8,6 +8,7 @@ the next run begins with the table's own state. The chunks stay while the caller
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -34,6 +35,7 @@ from iceberg_export.plan.splits import (
     make_splits,
     next_commit_range,
 )
+from iceberg_export.plan.trust import told_registry
 from iceberg_export.records import last_records
 from iceberg_export.records.decode import Ints
 from iceberg_export.records.rows import TimestampLimits
@@ -180,7 +182,10 @@ def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
     topic_table = topic_settings.parse(topic.configs, topic.name)
     if not topic_table.typed:
         return None
-    return TopicTypes(topic_table, RegistryClient(job.settings.values, sleep=job.pause.sleep))
+    settings = job.settings
+    told = partial(told_registry, settings.values, settings.agents, topic.name, topic.registry)
+    registry = RegistryClient(settings.values, told=told, sleep=job.pause.sleep)
+    return TopicTypes(topic_table, registry)
 
 
 def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State, State | None]:

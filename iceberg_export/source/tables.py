@@ -23,7 +23,7 @@ from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.read import group_files, read_rows
 from iceberg_export.files.target import Target
 from iceberg_export.plan.agent_client import AgentClient
-from iceberg_export.plan.splits import check_not_ahead
+from iceberg_export.plan.splits import TopicPlan, check_not_ahead
 from iceberg_export.records.decode import Ints
 from iceberg_export.source.filters import OFFSET_END, QueryRange
 from iceberg_export.source.planning import (
@@ -35,6 +35,7 @@ from iceberg_export.source.planning import (
 )
 from iceberg_export.source.read_options import EARLIEST, Bounds, ReadOptions
 from iceberg_export.source.tasks import Decoding, TableTask, Task
+from iceberg_export.source.topics import registry
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import (
     find_table,
@@ -49,7 +50,6 @@ from iceberg_export.table.edits import field_as_in_table
 from iceberg_export.table.redactions import find_redactions, joined_places, redacted_places
 from iceberg_export.table.state import TOPIC, State
 from iceberg_export.table.topic_settings import TopicTable
-from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 
 TABLE_TASK_BYTES = 128 * 1024 * 1024
@@ -91,15 +91,14 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
     plan = client().plan_by_name(topic, {}, others=BEYOND_ALL)
     topic_table = topic_settings.parse(plan.configs, topic)
     seen = schema.columns_view(table)
-    types = _types(options, topic_table)
+    types = _types(options, topic_table, plan)
     grown, _typing = types.read_typing(schema.arrow_schema(seen.columns), seen.edits)
     to_be = [field_as_in_table(field, seen.edits) for field in grown]
     return pa.schema({field.name: field for field in (*columns, *to_be)}.values())
 
 
-def _types(options: ReadOptions, topic_table: TopicTable) -> TopicTypes:
-    registry = RegistryClient(options.settings.values, sleep=time.sleep)
-    return TopicTypes(topic_table, registry, assumes_first=True)
+def _types(options: ReadOptions, topic_table: TopicTable, plan: TopicPlan) -> TopicTypes:
+    return TopicTypes(topic_table, registry(options, plan), assumes_first=True)
 
 
 def open_options(options: ReadOptions) -> Table:
@@ -143,7 +142,7 @@ def plan_table(
     if topic_table.typed:
         seen = schema.columns_view(table)
         columns = schema.arrow_schema(seen.columns)
-        _columns, typing = _types(options, topic_table).read_typing(columns, seen.edits)
+        _columns, typing = _types(options, topic_table, plan).read_typing(columns, seen.edits)
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
         decoding = decoding._replace(typing=typing)
     check_partitions(topic, plan, (starting,))

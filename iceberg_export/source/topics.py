@@ -8,6 +8,7 @@ is a bad record. Tasks ask nobody.
 """
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow as pa
 from iceberg_export.errors import PlanError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
+from iceberg_export.plan.trust import told_registry
 from iceberg_export.source.planning import BEYOND_ALL
 from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
 from iceberg_export.source.tasks import Decoding
@@ -44,15 +46,18 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     from iceberg_export.typed.topic_types import TopicTypes
 
     try:
-        types = TopicTypes(settings, registry(options), assumes_first=True)
+        types = TopicTypes(settings, registry(options, plan), assumes_first=True)
     except RegistryError as error:
         raise RegistryError(f"{error}; typed=false reads keys and values as they are") from error
     types.check_newest()
     return TopicColumns(settings, arrow_schema(table_schema(types.columns())))
 
 
-def registry(options: ReadOptions) -> RegistryClient:
-    return RegistryClient(options.settings.values, sleep=time.sleep)
+def registry(options: ReadOptions, plan: TopicPlan) -> RegistryClient:
+    """Returns the registry that the options name, or the agent that made the plan."""
+    settings = options.settings
+    told = partial(told_registry, settings.values, settings.agents, plan.topic, plan.registry)
+    return RegistryClient(settings.values, told=told, sleep=time.sleep)
 
 
 class TopicDecoding:
@@ -62,6 +67,8 @@ class TopicDecoding:
         self._options = options
         self._loaded = loaded
         self._registry: RegistryClient | None = None
+        self._told = ""
+        """Where it is, by the agent that was asked last: another one has its own."""
 
     def __call__(self, plan: TopicPlan) -> Decoding:
         """Returns what tasks of a plan need. Raises ExportError."""
@@ -77,8 +84,8 @@ class TopicDecoding:
             )
         from iceberg_export.typed.topic_types import TopicTypes
 
-        if self._registry is None:
-            self._registry = registry(self._options)
+        if self._registry is None or self._told != plan.registry:
+            self._registry, self._told = registry(self._options, plan), plan.registry
         types = TopicTypes(now, self._registry, assumes_first=True)
         _columns, typing = types.read_typing(self._loaded.columns)
         return decoding._replace(typing=typing)

@@ -51,14 +51,23 @@ class RegistryError(ExportError):
 class RegistryClient:
     """Asks whichever address answers. `sleep` waits seconds between rounds."""
 
-    def __init__(self, settings: Mapping[str, str], *, sleep: Callable[[float], None]) -> None:
-        """`settings` are the exporter's, `schema.registry.*` among them. Raises SettingsError."""
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        told: Callable[[], str],
+        sleep: Callable[[float], None],
+    ) -> None:
+        """`settings` are the exporter's, `schema.registry.*` among them. `told` says where the agents
+        have a registry, or raises; it is asked for when there is something to ask, and
+        `schema.registry.url` is not set. Raises SettingsError."""
         given = {name: settings[name].strip() for name in settings if name.startswith("schema.")}
         self._addresses = [
             one.strip().rstrip("/")
             for one in given["schema.registry.url"].split(",")
             if one.strip()
         ]
+        self._told = told
         for address in self._addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
                 raise SettingsError(
@@ -157,9 +166,9 @@ class RegistryClient:
             into[name] = _text(referred)
 
     def _call(self, path: str, absent: set[int]) -> Any:
-        """The answer's JSON; None for an error whose code is in `absent`."""
+        """The answer's JSON; None for an error whose code is in `absent`. Raises ExportError."""
         if not self._addresses:
-            raise RegistryError("no schema registry is named; set schema.registry.url")
+            self._addresses = [self._told().rstrip("/")]
         failures: dict[str, str] = {}
         for attempt in range(ROUNDS):
             if attempt:

@@ -64,6 +64,30 @@ async def test_topics_and_plan_tell_where_the_records_are() -> None:
         assert [span[3] for span in rest["partitions"][0]["spans"]] == [2]
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ((), None),
+        (("schema.registry.listeners=http://127.0.0.1:0",), "http://127.0.0.1:{port}"),
+        (("schema.registry.listeners=http://0.0.0.0:0",), "http://frazil.svc:{port}"),
+        (("schema.registry.advertised.url=https://one.example/r",), "https://one.example/r"),
+    ],
+)
+async def test_plans_and_topics_tell_where_the_schema_registry_is(
+    flags: tuple[str, ...], told: str | None
+) -> None:
+    async with with_records(None, *flags) as running:
+        port = running.agent.listening().get("registry", ("", 0))[1]
+        wanted = None if told is None else told.format(port=port)
+        named = {"Host": "frazil.svc:9094"}
+        for path in ("/export/topics", "/export/plan?topic=t"):
+            _, body = await running.http("GET", path, headers=named)
+            assert body["registry"] == wanted
+        said = {"topic": "t", "offsets": {}, "others": 0}
+        _, body = await running.http("POST", "/export/plan", json=said, headers=named)
+        assert body["registry"] == wanted
+
+
 async def test_plans_and_topics_tell_what_is_set_for_a_table_and_how_far_it_is() -> None:
     async with with_records() as running:
         for path in ("/export/topics", "/export/plan?topic=t"):

@@ -59,14 +59,13 @@ def test_the_greeting_names_listeners_that_speak_tls_as_such(tmp_path: Path) -> 
     assert "--agent https://127.0.0.1:1" in told
 
 
-def test_the_greeting_tells_the_export_where_a_registry_is_that_is_not_where_it_looks(
+def test_the_export_of_the_greeting_is_told_by_the_agent_where_the_registry_is(
     tmp_path: Path,
 ) -> None:
     listening = {"PLAINTEXT": ("127.0.0.1", 9095), "http": ("127.0.0.1", 9094)}
-    moved = dev.greeting(listening | {"registry": ("127.0.0.1", 18081)}, data=tmp_path)
-    assert " --set schema.registry.url=http://127.0.0.1:18081\n" in moved
-    usual = dev.greeting(listening | {"registry": ("127.0.0.1", 8081)}, data=tmp_path)
-    assert "schema.registry.url" not in usual
+    told = dev.greeting(listening | {"registry": ("127.0.0.1", 18081)}, data=tmp_path)
+    assert "schema registry  http://127.0.0.1:18081\n" in told
+    assert f"export run --once --data {tmp_path}\n" in told
 
 
 def test_frazil_dev_is_one_node_to_its_clients_unless_it_is_told_otherwise(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ async def test_tools_and_exporter_show_certificates_where_those_are_required(
         url = f"https://localhost:{agent.port('registry')}"
         files = [tmp_path / name for name in ("authority.pem", "own.pem", "own-key.pem")]
         given = dict(zip(REGISTRY, map(str, files), strict=True)) | {"schema.registry.url": url}
-        registry = RegistryClient(DEFAULTS | given, sleep=lambda _seconds: None)
+        registry = RegistryClient(DEFAULTS | given, told=str, sleep=lambda _seconds: None)
         assert await asyncio.to_thread(registry.by_id, 7) is None
 
 

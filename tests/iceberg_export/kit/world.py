@@ -83,6 +83,8 @@ class World:
         self.refuse: Callable[[str], tuple[int, Any] | None] = lambda _path: None
         self.requests: list[str] = []
         self.store_url = f"file://{folder}"
+        self.registry: str | None = None
+        """Where agents tell that their schema registry is."""
 
     def create(self, name: str, partitions: int, topic_id: str = TOPIC_ID) -> None:
         self.topics[name] = (topic_id, [Log() for _ in range(partitions)])
@@ -201,6 +203,7 @@ class World:
             "topic_id": topic_id,
             "position": self.position,
             "store": store,
+            "registry": self.registry,
             "configs": self.table_settings(topic),
             "partitions": partitions,
         }
@@ -220,7 +223,7 @@ class World:
             }
             for name, (topic_id, logs) in self.topics.items()
         ]
-        return {"cluster_id": self.cluster_id, "topics": topics}
+        return {"cluster_id": self.cluster_id, "registry": self.registry, "topics": topics}
 
     def respond(self, asked: Asked) -> tuple[int, Any]:
         self.requests.append(f"{asked.method} {asked.path}")

@@ -5,7 +5,7 @@ import pytest
 from iceberg_export.errors import AgentError, PlanError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import StoreAddress
-from iceberg_export.plan.trust import PinnedStore, check_store, is_believed
+from iceberg_export.plan.trust import PinnedStore, check_store, is_believed, told_registry
 from iceberg_export.runs.job import export_topic
 from iceberg_export.settings import parse
 from iceberg_export.typed import registry_client
@@ -100,6 +100,91 @@ def test_an_export_reads_no_store_that_a_stranger_names(tmp_path, monkeypatch):
         job.catalog.engine.dispose()
 
 
+def asked(settings, topic, told):
+    return told_registry(settings.values, settings.agents, topic, told)
+
+
+def registry_settings(tmp_path, *assignments):
+    return parse(data=tmp_path, config=None, assignments=assignments)
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("http://127.0.0.1:9094", "http://127.0.0.1:18081"),
+        ("http://localhost:9094", "http://[::1]:18081"),
+        ("http://localhost:9094", "http://registry.example"),
+        ("https://agent.example", "http://registry.example/path"),
+        (FAR, "http://agent.example:8081"),
+        (f"{FAR},http://other.example:9094", "http://OTHER.example:8081"),
+    ],
+)
+def test_a_registry_is_taken_from_agents_that_are_believed_or_where_an_agent_is(
+    tmp_path, agent, told
+):
+    assert asked(registry_settings(tmp_path, f"agent={agent}"), "orders", told) == told
+
+
+@pytest.mark.parametrize(
+    ("agents", "told"),
+    [
+        (f"http://localhost:9094,{FAR}", "http://thief.example:8081"),
+        (FAR, "http://127.0.0.1:8081"),
+    ],
+)
+def test_who_answers_over_plain_http_from_elsewhere_names_no_registry_elsewhere(
+    tmp_path, agents, told
+):
+    settings = registry_settings(tmp_path, f"agent={agents}")
+    with pytest.raises(SettingsError, match=rf"set schema\.registry\.url={told} if") as caught:
+        asked(settings, "orders", told)
+    assert str(caught.value).startswith(f"agent {FAR} says over plain HTTP")
+
+
+SECRETS = (
+    "schema.registry.basic.auth.user.info=me:secret",
+    "schema.registry.bearer.auth.token=secret",
+    "schema.registry.bearer.auth.token.file=/token",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(
+    ("agent", "told", "goes"),
+    [
+        ("http://localhost:9094", "http://127.0.0.1:8081", True),
+        (FAR, "https://agent.example:8081", True),
+        (FAR, "http://agent.example:8081", False),
+        ("https://agent.example", "http://agent.example:8081", False),
+        ("https://agent.example", "https://registry.example", False),
+        ("https://agent.example", "http://localhost:8081", False),
+    ],
+)
+def test_credentials_go_to_no_registry_that_somebody_else_could_answer_for(
+    tmp_path, secret, agent, told, goes
+):
+    settings = registry_settings(tmp_path, f"agent={agent}", secret)
+    if goes:
+        assert asked(settings, "orders", told) == told
+        return
+    with pytest.raises(SettingsError, match=rf"set schema\.registry\.url={told} if") as caught:
+        asked(settings, "orders", told)
+    assert str(caught.value).startswith(secret.partition("=")[0])
+
+
+@pytest.mark.parametrize("told", ["ftp://x", "registry:8081", "http://me@thief.example", "http://"])
+def test_a_registry_that_is_no_url_is_refused(tmp_path, told):
+    with pytest.raises(PlanError, match="which is no URL"):
+        asked(registry_settings(tmp_path), "orders", told)
+
+
+def test_without_any_registry_the_topic_and_the_setting_are_named(tmp_path):
+    with pytest.raises(
+        SettingsError, match=r"topic orders needs schemas.*set schema\.registry\.url"
+    ):
+        asked(registry_settings(tmp_path), "orders", "")
+
+
 class Redirecting:
     """Sends everybody on, with a 302."""
 
@@ -136,7 +221,7 @@ def test_credentials_of_a_registry_go_nowhere_else(tmp_path, monkeypatch):
     with served(other) as there, served(Redirecting(there)) as here:
         told = [f"schema.registry.url={here}", "schema.registry.bearer.auth.token=secret"]
         settings = parse(data=tmp_path, config=None, assignments=told)
-        client = RegistryClient(settings.values, sleep=lambda _seconds: None)
+        client = RegistryClient(settings.values, told=str, sleep=lambda _seconds: None)
         with pytest.raises(RegistryError):
             client.by_id(1)
     assert other.headers == []

@@ -15,8 +15,16 @@ from iceberg_export.typed import topic_types, typed_rows
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
 from tests.iceberg_export.kit.hooks import Killed, Once
+from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.place import DEAD_TABLE, TABLE
-from tests.iceberg_export.kit.registry import ORDER_1, ORDER_2, ORDER_3, avro, framed
+from tests.iceberg_export.kit.registry import (
+    ORDER_1,
+    ORDER_2,
+    ORDER_3,
+    FakeRegistry,
+    avro,
+    framed,
+)
 
 WRONG = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 
@@ -277,6 +285,30 @@ def test_the_nested_layout_is_one_struct_that_grows(here, registry):
         (None,),
         ({"id": 1 << 40, "city": None, "who": {"name": "Ada"}},),
     ]
+
+
+def test_schemas_come_from_the_registry_that_agents_tell_unless_one_is_set(here):
+    here.world.configs["orders"] = {"value.mode": "avro"}
+    theirs, set_one = FakeRegistry(), FakeRegistry()
+    one = theirs.register("orders-value", ORDER_1)
+    set_one.register("orders-value", ORDER_1)
+    with served(theirs) as told, served(set_one) as url:
+        here.world.registry = told
+        here.send(avro(one, ORDER_1, {"id": 1, "city": "Ulm"}))
+        assert here.export().dead == 0
+        two = set_one.register("orders-value", ORDER_2)
+        here.send(avro(two, ORDER_2, {"id": 2, "city": "Bonn", "price": 0.5}))
+        assert here.export(f"schema.registry.url={url}").dead == 0
+    assert here.columns("id", "price") == [(1, None), (2, 0.5)]
+
+
+def test_a_topic_that_needs_schemas_is_refused_where_nobody_names_a_registry(here):
+    here.world.configs["orders"] = {"value.mode": "avro"}
+    with pytest.raises(SettingsError, match=r"topic orders needs schemas.*schema\.registry\.url"):
+        here.export()
+    here.world.configs["orders"] = {"value.mode": "string"}
+    here.send(b"text")
+    assert here.export().rows == 1
 
 
 def test_text_is_checked_and_needs_no_registry(here):

@@ -41,8 +41,7 @@ class Here:
         self.world.commit("orders", {0: [sent]})
 
     def options(self, *, streaming=False, **more):
-        url = {"schema.registry.url": self.url}
-        return options(self.address, topic="orders", streaming=streaming, **{**url, **more})
+        return options(self.address, topic="orders", streaming=streaming, **more)
 
     def told(self, **more):
         found = self.options(**more)
@@ -68,6 +67,7 @@ def here(tmp_path):
     world.create("orders", 1)
     world.configs["orders"] = {"value.mode": "avro"}
     with served(world) as address, served(registry) as url:
+        world.registry = url
         yield Here(world, registry, address, url)
 
 

@@ -26,7 +26,7 @@ def client(registry):
 def make(url, **more):
     told = {f"schema.registry.{name.replace('_', '.')}": value for name, value in more.items()}
     given = DEFAULTS | {"schema.registry.url": url} | told
-    return RegistryClient(given, sleep=lambda _seconds: None)
+    return RegistryClient(given, told=str, sleep=lambda _seconds: None)
 
 
 def test_versions_come_oldest_first_and_ids_are_asked_for_once(registry, client):
