@@ -412,6 +412,7 @@ SHELLS = {
         "files.rewrite",
         "files.target",
         "files.write",
+        "dead_letters.counts",
         "dead_letters.dead_letter_table",
         "dead_letters.reconcile",
         "plan.agent_client",

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
 from iceberg_export.cli.preview import preview_topic, render_preview
 from iceberg_export.cli.table_commands import add_commands
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import ExportError, StateError
 from iceberg_export.runs import failures, metrics
 from iceberg_export.runs.job import table_identifier
@@ -129,7 +130,7 @@ def _status(arguments: argparse.Namespace) -> int:
         statuses = []
         for count, topic in enumerate(wanted):
             session.progress.bar("asking about topics", count, len(wanted), topic.name)
-            status = topic_status(job, topic)
+            status = topic_status(job, topic, LetterCounts())
             statuses.append(status._replace(failure=failed.get(topic.name)))
         session.progress.clear()
         print((render_json if arguments.json else render)(statuses, _wall_ms()))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TextIO
 
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import AgentError, ExportError, SparkError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs import failures
@@ -90,6 +91,7 @@ class Runner:
     may_begin_anew: bool = True
     """An embedded warehouse is made though the agents know of tables in another one."""
     numbers: LoopMetrics = field(default_factory=LoopMetrics)
+    _letter_counts: LetterCounts = field(default_factory=LetterCounts)
     _cluster_id: str = ""
     _caught_up_ms: dict[str, int] = field(default_factory=dict)
     """By topic id."""
@@ -209,7 +211,7 @@ class Runner:
 
     def _poll(self, job: Job, topic: Topic) -> TopicStatus:
         """Asks where the topic's export stands, for its metrics too."""
-        status = topic_status(job, topic, bytes_enough=self._bytes_enough)
+        status = topic_status(job, topic, self._letter_counts, bytes_enough=self._bytes_enough)
         self._numbers(topic).polled(status, self.clock.wall_ms())
         return status
 

@@ -6,7 +6,7 @@ Nothing here is needed by an export; without `--metrics-port` nobody ever reads 
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -34,6 +34,7 @@ class TopicMetrics:
     lag_bytes: int = 0
     lag_seconds: int = 0
     dlq_rows: int = 0
+    dlq_by_code: Mapping[str, int] = field(default_factory=dict)
     is_refused: bool = False
     """It cannot be exported as things are, so all of its log is behind."""
     rows: int = 0
@@ -51,7 +52,7 @@ class TopicMetrics:
         self.is_refused = bool(status.problem)
         self.lag, self.lag_bytes = status.lag, status.byte_count
         self.lag_seconds = status.seconds(now_ms) or 0
-        self.dlq_rows = status.dlq_rows
+        self.dlq_rows, self.dlq_by_code = status.dlq_rows, status.dlq_by_code or {}
 
     def count_failure(self, consecutive_failures: int) -> None:
         self.errors += 1
@@ -120,6 +121,7 @@ NAMES = tuple(
     for name in (
         *(name for name, _said, _read in _TOPIC_GAUGES),
         *(f"{name}_total" for name, _said, _read in _TOPIC_COUNTERS),
+        "dead_letters_by_code",
         "rounds_total",
         "rounds_failed_total",
         "round_seconds",
@@ -145,6 +147,15 @@ class LoopCollector(Collector):
             for topic, one in topics:
                 gauge.add_metric([topic], read(one))
             yield gauge
+        by_code = GaugeMetricFamily(
+            "frazil_export_dead_letters_by_code",
+            "Rows of the dead-letter table, by reason",
+            labels=["topic", "code"],
+        )
+        for topic, one in topics:
+            for code, count in one.dlq_by_code.items():
+                by_code.add_metric([topic, code], count)
+        yield by_code
         for name, text, read in _TOPIC_COUNTERS:
             counter = CounterMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
             for topic, one in topics:

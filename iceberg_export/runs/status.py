@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
 
-from iceberg_export.errors import AgentError, ExportError
+from iceberg_export.dead_letters.counts import LetterCounts
+from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
+from iceberg_export.errors import AgentError, CatalogError, ExportError
 from iceberg_export.plan.agent_client import TableSource, Topic
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
@@ -59,6 +61,8 @@ class TopicStatus(NamedTuple):
     """In the table, if its snapshot says."""
     dlq_rows: int = 0
     """In the table of records that could not be decoded."""
+    dlq_by_code: Mapping[str, int] | None = None
+    """How many of them have which reason; None when the rows cannot be read."""
     gaps: int = 0
     """Offsets that retention had removed before they could be exported."""
     names_dead_letters: bool = False
@@ -80,11 +84,14 @@ class TopicStatus(NamedTuple):
         return max((one for one in known if one is not None), default=None)
 
 
-def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatus:
+def topic_status(
+    job: Job, topic: Topic, counts: LetterCounts, *, bytes_enough: int = 0
+) -> TopicStatus:
     """Returns where the topic's export stands. `problem` says why a table cannot be used; then all
     that the log has is behind, since nobody knows what of it is in a table.
 
-    What waits is counted as far as `bytes_enough` in each partition.
+    What waits is counted as far as `bytes_enough` in each partition; dead letters by `counts`, which
+    remembers them from one poll to the next.
     """
     name = "-"
     try:
@@ -95,7 +102,9 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
         plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=bytes_enough)
         if state is not None:
             check_not_ahead(plan, state.offsets, state.position)
-        dead = _row_count(find_table(job.catalog, (identifier[0], f"{identifier[1]}__dlq")))
+        by_code = _by_code(
+            dead := find_table(job.catalog, dead_letter_identifier(identifier)), counts
+        )
     except AgentError:
         raise
     except ExportError as error:
@@ -108,7 +117,8 @@ def topic_status(job: Job, topic: Topic, *, bytes_enough: int = 0) -> TopicStatu
         run_id=state.run_id if state else "-",
         partitions=_partitions(plan, state),
         rows=_row_count(table),
-        dlq_rows=dead or 0,
+        dlq_rows=(_row_count(dead) or 0) if by_code is None else sum(by_code.values()),
+        dlq_by_code=by_code,
         gaps=sum(gap.end - gap.start for gap in state.gaps) if state else 0,
         names_dead_letters=bool(state and state.dead_letters),
     )
@@ -169,6 +179,14 @@ def _row_count(table: Table | None) -> int | None:
     return int(row_count) if row_count.isdigit() else None
 
 
+def _by_code(dead: Table | None, counts: LetterCounts) -> Mapping[str, int] | None:
+    """Returns None when the rows cannot be read: lag and state are known all the same."""
+    try:
+        return {} if dead is None else counts.by_code(dead)
+    except CatalogError:
+        return None
+
+
 def _line(status: TopicStatus, row: PartitionStatus, now_ms: int) -> tuple[str, ...]:
     seconds = row.seconds(now_ms)
     return (
@@ -196,7 +214,11 @@ def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             row = f", the last {failure.times} have" if failure.times > 1 else ""
             remarks.append(f"{status.topic}: the export failed {ago} ago{row}: {failure.reason}")
         if status.dlq_rows:
-            remarks.append(f"{status.topic}: {status.dlq_rows} records in {status.table}__dlq")
+            by_code = (f"{count} {code}" for code, count in (status.dlq_by_code or {}).items())
+            reasons = ", ".join(by_code) or "reasons unknown"
+            remarks.append(
+                f"{status.topic}: {status.dlq_rows} records in {status.table}__dlq ({reasons})"
+            )
         if status.gaps:
             remarks.append(f"{status.topic}: {status.gaps} offsets were deleted unexported")
         lines += [_line(status, row, now_ms) for row in status.partitions]
@@ -224,6 +246,7 @@ def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             "snapshot_ms": status.snapshot_ms,
             "rows": status.rows,
             "dlq_rows": status.dlq_rows,
+            "dlq_by_code": status.dlq_by_code,
             "deleted_unexported": status.gaps,
             "partitions": [
                 {

@@ -286,6 +286,14 @@ def test_a_run_that_made_dead_letters_says_so_once(frazil, world):
     assert frazil("run", "--once")[0] == 0
 
 
+def test_status_counts_dead_letters_by_reason(frazil, world):
+    world.configs["orders"] = {"mode": "upsert"}
+    frazil("run", "--once")
+    assert "orders: 1 records in frazil.orders__dlq (1 NO_KEY)" in frazil("status")[1]
+    (topic,) = json.loads(frazil("status", "--json")[1])["topics"]
+    assert (topic["dlq_rows"], topic["dlq_by_code"]) == (1, {"NO_KEY": 1})
+
+
 def test_an_upsert_does_not_count_records_as_rows(frazil, world):
     world.create("keyed", 1, topic_id="dd" * 16)
     world.configs["keyed"] = {"mode": "upsert"}

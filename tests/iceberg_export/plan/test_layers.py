@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.machine.plan_view import topic_plan
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import CorruptSpanError, PlanError
 from iceberg_export.plan.splits import (
     PlannedSpan,
@@ -279,7 +280,7 @@ def test_what_agents_tell_in_pieces_is_exported_whole(here):
     asked = [one for one in world.requests if one.startswith("GET /export/plan")]
     assert len(asked) == 1 + 3 + 3
     job = here.job()
-    assert {row.lag for row in topic_status(job, here.topic(job)).partitions} == {0}
+    assert {row.lag for row in topic_status(job, here.topic(job), LetterCounts()).partitions} == {0}
     assert here.verify().records == 21
 
 

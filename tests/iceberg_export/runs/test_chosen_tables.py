@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.runs.job import export_topic, table_identifier
 from iceberg_export.runs.status import topic_status
@@ -65,8 +66,8 @@ def test_a_refused_table_is_told_as_the_reason_and_stops_no_other_topic(here):
     here.world.create("others", 1, OTHER_ID)
     here.configure(table="finance.payroll")
     job = job_of(here)
-    assert "namespace finance" in topic_status(job, here.topic(job)).problem
-    assert topic_status(job, here.topic(job, "others")).problem == ""
+    assert "namespace finance" in topic_status(job, here.topic(job), LetterCounts()).problem
+    assert topic_status(job, here.topic(job, "others"), LetterCounts()).problem == ""
 
 
 def test_a_topic_keeps_the_table_that_it_has_in_a_namespace_that_is_not_allowed_any_more(here):

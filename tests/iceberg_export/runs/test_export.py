@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import (
     CorruptSpanError,
     FencedError,
@@ -185,7 +186,9 @@ def test_offsets_without_any_committed_record_are_exported_too(here, duck):
     log.end += 1
     assert (here.export().commits, here.export().commits) == (1, 0)
     assert duck_rows(duck, here) == wanted_rows(here)
-    (row,) = [r for r in topic_status(job, here.topic(job)).partitions if r.partition == 0]
+    (row,) = [
+        r for r in topic_status(job, here.topic(job), LetterCounts()).partitions if r.partition == 0
+    ]
     assert (row.exported, row.lag) == (7, 0)
 
 
@@ -388,11 +391,11 @@ def test_verify_tells_rows_that_the_log_no_longer_has(here):
 def test_status_tells_the_lag_of_every_partition(here):
     fill(here)
     job = here.job()
-    before = topic_status(job, here.topic(job))
+    before = topic_status(job, here.topic(job), LetterCounts())
     assert [row.lag for row in before.partitions] == [50, 9, 7]
     here.export()
     here.world.commit("orders", {1: [some_records(4, 9)]})
-    after = topic_status(job, here.topic(job))
+    after = topic_status(job, here.topic(job), LetterCounts())
     assert [row.lag for row in after.partitions] == [0, 4, 0]
     assert "frazil.orders" in render([after], 0)
 

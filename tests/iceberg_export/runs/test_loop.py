@@ -407,7 +407,16 @@ def test_prometheus_reads_the_numbers_of_the_loop(world, loop):
         "frazil_export_rounds_total 2.0",
     } <= lines
     named = {re.split(r"[ {]", line)[0] for line in lines if not line.startswith("#")}
-    assert named == set(metrics.NAMES)
+    assert named == set(metrics.NAMES) - {"frazil_export_dead_letters_by_code"}
+
+
+def test_prometheus_reads_dead_letters_by_reason(world, loop):
+    world.configs["orders"] = {"mode": "upsert"}
+    run_for(loop, 1)
+    run_for(loop, 5 * 60)
+    found = {one.name: one for one in metrics.LoopCollector(loop.numbers).collect()}
+    (sample,) = found["frazil_export_dead_letters_by_code"].samples
+    assert (sample.labels, sample.value) == ({"topic": "orders", "code": "NO_KEY"}, 1)
 
 
 def test_metrics_are_told_while_many_have_connected_and_say_nothing():

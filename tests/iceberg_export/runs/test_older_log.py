@@ -8,6 +8,7 @@ import pytest
 
 from iceberg_export.cli.preview import preview_topic
 from iceberg_export.cli.reset_preview import preview_reset
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import AheadError
 from iceberg_export.progress import Progress
 from iceberg_export.records.last_records import digest_of
@@ -205,7 +206,7 @@ def test_a_reset_that_leaves_another_partition_ahead_is_refused(here):
 def test_status_plan_and_verify_tell_it(here):
     job = here.job()
     topic = here.topic(job)
-    status = topic_status(job, topic)
+    status = topic_status(job, topic, LetterCounts())
     assert "the table is ahead of the log" in status.problem
     assert f"orders: {status.problem}" in render([status], 0)
     assert refused(preview_topic, job, topic, parallelism=1) == status.problem
