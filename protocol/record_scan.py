@@ -1,7 +1,7 @@
 """Scans the records of a batch without decoding them: where each lies, its key, its offset, and whether it
 has a value; or the newest timestamp alone. What log compaction and merging need, as fast as Python
 goes (`protocol.records` reads them whole). And what a broker needs of them, `heads`: every length is
-checked there as a consumer will check it, and nothing is copied.
+checked there as a consumer will check it, and nothing is copied; and `schema_named`, by a key or a value.
 
 A record is copied as it is, or with another timestamp delta; headers and values are never looked
 at but by `heads`. Whatever the bytes, functions here return, `scan` and `newest_timestamp` with None
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Generator, Iterable, Iterator
 from hashlib import blake2s
 from operator import lt
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from protocol.errors import ProtocolError
 from protocol.primitives import uvarint
@@ -32,6 +32,9 @@ _INT64: Final = 1 << 64
 _INT64_MAX: Final = (1 << 63) - 1
 _LENGTH_MIN: Final = (RECORD_BYTES_MIN - 1) << 1
 """Of a record, as it is written: zigzag, without itself."""
+NO_FIELD: Final = -1
+NO_FRAME: Final = -2
+_FRAME: Final = struct.Struct(">BI")
 HEADS_MAX: Final = 1024
 """Records, or headers of records, in one slice of `heads`: about a millisecond."""
 
@@ -248,10 +251,15 @@ class Heads(NamedTuple):
     """Which of the batch's records have no key."""
     flagged: list[int]
     """Which of them have attributes; none are defined."""
+    keys: list[int]
+    """First byte of the length of each key in the payload, of sound records; empty unless asked for."""
+    values: list[int]
+    """The same of values."""
 
 
-def heads(payload: Buffer, count: int) -> Iterator[Heads]:
+def heads(payload: Buffer, count: int, *, places: bool = False) -> Iterator[Heads]:
     """Of the `count` records of which `payload` consists, decompressed: HEADS_MAX at a time, or fewer.
+    `places`: with those of keys and values.
 
     None where headers take a slice of their own. Raises ProtocolError when it does not, after the
     records before that. Lengths and offsets are varints of 32 bits, timestamps of 64, as Kafka's
@@ -259,10 +267,11 @@ def heads(payload: Buffer, count: int) -> Iterator[Heads]:
     """
     at = 0
     for first in range(0, count, HEADS_MAX):
-        found = Heads(first, [], [], [], [])
+        found = Heads(first, [], [], [], [], [], [])
         error: ProtocolError | None = None
         try:
-            at = yield from _heads(payload, at, found, min(first + HEADS_MAX, count))
+            last = min(first + HEADS_MAX, count)
+            at = yield from _heads(payload, at, found, last, places=places)
         except IndexError:
             error = ProtocolError("records that end early")
         except ProtocolError as malformed:
@@ -275,10 +284,10 @@ def heads(payload: Buffer, count: int) -> Iterator[Heads]:
 
 
 def _heads(  # noqa: C901 (Varints are read in place: a call costs more than they do.)
-    payload: Buffer, at: int, found: Heads, last: int
+    payload: Buffer, at: int, found: Heads, last: int, *, places: bool
 ) -> Generator[Heads, None, int]:
     """Fills `found` with the records from the one at `at` on, before `last`; the byte after them."""
-    _, offsets, timestamps, keyless, flagged = found
+    _, offsets, timestamps, keyless, flagged, keys, values = found
     size = len(payload)
     passed = 0
     for number in range(found.first, last):
@@ -309,6 +318,7 @@ def _heads(  # noqa: C901 (Varints are read in place: a call costs more than the
             else:
                 twice, at = _read_length(payload, at - 1)
         offsets.append((twice >> 1) ^ -(twice & 1))
+        key_at = at
         twice = payload[at]
         at += 1
         if twice >= 0x80:
@@ -319,6 +329,7 @@ def _heads(  # noqa: C901 (Varints are read in place: a call costs more than the
             keyless.append(number)
         else:
             raise ProtocolError(f"record {number} has a key of {_signed(twice)} bytes")
+        value_at = at
         twice = payload[at]
         at += 1
         if twice >= 0x80:
@@ -336,6 +347,9 @@ def _heads(  # noqa: C901 (Varints are read in place: a call costs more than the
             at += 1
         if at != end:
             raise ProtocolError(f"record {number} has a length that is not that of its fields")
+        if places:
+            keys.append(key_at)
+            values.append(value_at)
     return at
 
 
@@ -351,7 +365,7 @@ def _pass_headers(
         passed += 1
         if passed == HEADS_MAX:
             passed = 0
-            yield Heads(number, [], [], [], [])
+            yield Heads(number, [], [], [], [], [], [])
         twice, at = _read_length(payload, at)
         if twice & 1:
             raise ProtocolError(f"record {number} has a header without a key")
@@ -363,6 +377,22 @@ def _pass_headers(
         if at > end:
             raise ProtocolError(f"record {number} ends within its headers")
     return at, passed
+
+
+def schema_named(payload: Buffer, at: int) -> int:
+    """The id of the schema in the frame of a key or a value (Confluent's: a zero, the id in four bytes,
+    the rest), whose length is at `at`, as `heads` found it: NO_FIELD when it is null, NO_FRAME when
+    it has none."""
+    twice = payload[at]
+    at += 1
+    if twice >= 0x80:
+        twice, at = _read_length(payload, at - 1)
+    if twice == 1:
+        return NO_FIELD
+    if twice < _FRAME.size << 1:
+        return NO_FRAME
+    magic, schema_id = _FRAME.unpack_from(payload, at)
+    return NO_FRAME if magic else cast("int", schema_id)
 
 
 def _read_length(payload: Buffer, at: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from broker.config.kafka_settings import TABLE as KAFKA_TABLE
 from broker.config.kafka_table import DYNAMIC, PREFIXES
 from broker.config.settings import TABLE
 from broker.config.table_configs import TABLE_CONFIGS
-from broker.config.topic_configs import RECORDS_VALIDATE, TABLE_OF_TOPICS
+from broker.config.topic_configs import RECORDS_VALIDATE, SCHEMA_VALIDATE, TABLE_OF_TOPICS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
@@ -71,6 +71,11 @@ With `frazil.records.validate=full` a batch that a consumer could not read is re
 1 µs a record, and 0.4 (zstd) to 3 ms (gzip) for each MB that is decompressed, away from the loop. With
 `header` such a batch is stored as it was sent, as Kafka stores what passes its own checks; consumers
 fail at it, jobs keep it as it is. Agents of an older release take batches unread.
+"""
+
+_SCHEMAS = """
+With `frazil.schema.validate=id` what no consumer could read by its schema is refused before it is stored:
+[tables](tables.md), "Checked at the door".
 """
 
 _TABLES = """
@@ -132,7 +137,9 @@ def page() -> str:
     lines += _LISTENERS.rstrip("\n").split("\n")
     lines += _TOPICS.rstrip("\n").split("\n")
     lines += [_config(TABLE_OF_TOPICS[RECORDS_VALIDATE])]
+    lines += [_config(TABLE_OF_TOPICS[SCHEMA_VALIDATE])]
     lines += _VALIDATE.rstrip("\n").split("\n")
+    lines += _SCHEMAS.rstrip("\n").split("\n")
     lines += _TABLES.rstrip("\n").split("\n")
     lines += [_config(row) for row in TABLE_CONFIGS]
     lines += _HOLD.rstrip("\n").split("\n")

@@ -17,8 +17,10 @@ RETENTION_HOLD: Final = f"{PREFIX}retention.hold"
 RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
 
 _DECODERS = ("raw", "string", "json", "avro", "protobuf")
+_BY_SCHEMA = ("json", "avro", "protobuf")
 _SCHEMAS = ("by-id", "latest")
 _ENVELOPE = f"{PREFIX}envelope"
+VALUE_SCHEMA: Final = f"{PREFIX}value.schema"
 _PARTITION_BY = f"{PREFIX}partition.by"
 _COLUMNS: Final = {
     "kafka_partition": "number",
@@ -136,7 +138,7 @@ TABLE_CONFIGS: Final = (
               choices=("portable", "iceberg")),
     ConfigRow(f"{PREFIX}value.mode", Kind.STRING, "raw",
               "How values are decoded.", choices=_DECODERS),
-    ConfigRow(f"{PREFIX}value.schema", Kind.STRING, "by-id",
+    ConfigRow(VALUE_SCHEMA, Kind.STRING, "by-id",
               "by-id: the schema that a value's frame or the record's header names (JSON"
               " without either is read by the newest); latest: no value has a frame, all are"
               " read by the subject's newest schema as it is when an export begins.",
@@ -186,6 +188,12 @@ def _takes(transform: str, kind: str) -> bool:
 def in_force(configs: Mapping[str, str]) -> dict[str, str]:
     """Every config of a table, as it is set or by default."""
     return {row.name: configs.get(row.name, row.default_text).strip() for row in TABLE_CONFIGS}
+
+
+def keys_name_schemas(configs: Mapping[str, str]) -> bool:
+    """Whether each key begins with the id of its schema."""
+    held = in_force(configs)
+    return held[f"{PREFIX}key.mode"] in _BY_SCHEMA and held[f"{PREFIX}key.schema"] == "by-id"
 
 
 def hold_ms(configs: Mapping[str, str]) -> int:

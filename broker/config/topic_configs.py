@@ -28,6 +28,7 @@ _ALWAYS_DURABLE = "No effect: records are durable before they are acknowledged."
 OWN_PREFIX = "frazil."
 """Of configs that Kafka does not have: tables, and what is done beyond what Kafka does."""
 RECORDS_VALIDATE = f"{OWN_PREFIX}records.validate"
+SCHEMA_VALIDATE = f"{OWN_PREFIX}schema.validate"
 
 _ROWS = (
     ConfigRow("cleanup.policy", Kind.LIST, "delete",
@@ -60,6 +61,11 @@ _ROWS = (
               "header: a batch's header and checksum are checked before it is acknowledged;"
               " full: every record, too.",
               choices=("header", "full")),
+    ConfigRow(SCHEMA_VALIDATE, Kind.STRING, "off",
+              "off: bytes are bytes; id: each value begins with the id of a schema that the"
+              " embedded registry has, and each key, too, where frazil.iceberg.key.mode reads keys"
+              " by schemas, else it is refused.",
+              choices=("off", "id")),
     ConfigRow("index.interval.bytes", Kind.INT, "4096",
               _NO_SEGMENTS, 0, synonyms=("log.index.interval.bytes",)),
     ConfigRow("leader.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS),
@@ -137,6 +143,14 @@ def check(name: str, value: str | None) -> str | None:
 
 def check_together(configs: Mapping[str, str]) -> str | None:
     """The same for all configs of a topic, each right alone."""
+    if (
+        configs.get(SCHEMA_VALIDATE, "off").strip() == "id"
+        and table_configs.in_force(configs)[table_configs.VALUE_SCHEMA] == "latest"
+    ):
+        return (
+            f"{SCHEMA_VALIDATE}=id refuses values without the id of a schema, and"
+            f" {table_configs.VALUE_SCHEMA}=latest says that none has one"
+        )
     return table_configs.check_together(configs)
 
 
@@ -159,6 +173,10 @@ class TopicSettings:
     """What one batch may become, decompressed (`protocol.compression.inflated_max`)."""
     validates_records: bool
     """Every record is looked at before it is acknowledged (frazil.records.validate)."""
+    checks_value_schemas: bool
+    """Each value names a schema that the registry has (frazil.schema.validate)."""
+    checks_key_schemas: bool
+    """The same of each key."""
     timestamp_type: str
     """`CreateTime` or `LogAppendTime`."""
     timestamp_before_max_ms: int
@@ -196,10 +214,13 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
     codec = text("compression.type")
     policies = text("cleanup.policy").replace(" ", "").split(",")
     batch_bytes_max = int(text("max.message.bytes"))
+    checks_schemas = text(SCHEMA_VALIDATE) == "id"
     return TopicSettings(
         max_message_bytes=batch_bytes_max,
         inflated_bytes_max=inflated_max(batch_bytes_max),
         validates_records=text(RECORDS_VALIDATE) == "full",
+        checks_value_schemas=checks_schemas,
+        checks_key_schemas=checks_schemas and table_configs.keys_name_schemas(configs),
         timestamp_type=text("message.timestamp.type"),
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),

@@ -8,8 +8,9 @@ KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactions.batch_transact
 
 A request naming a topic that is not known here waits for a barrier (P8), and so does one with
 batches of a transaction of which this replica knows nothing, or with a large batch that must be
-opened away from the loop (`broker.produce.validation.Unread`), until that is done; those behind it
-on its connection wait with it (P10).
+opened away from the loop (`broker.produce.validation.Unread`), until that is done; a batch that names
+schemas which are not known here is judged again behind a barrier. Those behind it on its connection
+wait with it (P10).
 
 Not served: v0 to v2 (never parsed).
 """
@@ -34,6 +35,7 @@ from broker.transactions.batch_transactions import (
     is_seen,
     producer_of,
 )
+from coordinator.log.metadata_log import LogUnavailableError
 from coordinator.tables.topics import Topic
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
@@ -54,6 +56,7 @@ logger = logging.getLogger(__name__)
 ACKS_ALLOWED: Final = frozenset({-1, 0, 1})
 
 
+OUT_OF_REACH: Final = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach")
 WRITE_ID: Final = Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, ("transactional_id",))
 WRITE_TOPIC: Final = Right(
     Operation.WRITE, Resource.TOPIC, ("topic_data[].name", "topic_data[].topic_id")
@@ -248,9 +251,15 @@ class _Request:
     async def take_unread(self) -> None:
         """Open what has to be opened, and take that and what is behind it. What a client that is
         gone, or that was told that its time is up, has left is not taken any more."""
+        reached: bool | None = None
         for index, topic, partition, data, verdict in self._unread:
-            judged = await self._read(verdict) if isinstance(verdict, Unread) else verdict
-            if judged is None or self._is_over():
+            judged = await self._read(verdict)
+            if isinstance(judged, InvalidBatch) and judged.may_pass:
+                reached = await self._reach() if reached is None else reached
+                judged = await self._read(self._validate(topic, data)) if reached else judged
+            if reached is False and isinstance(judged, InvalidBatch) and judged.may_pass:
+                self._refuse(index, topic, partition, data, OUT_OF_REACH)
+            elif judged is None or self._is_over():
                 self._node.producing.refused(
                     topic.topic_id, partition, data, version=self._call.version
                 )
@@ -258,7 +267,19 @@ class _Request:
                 self._take_judged(index, topic, partition, judged)
         self._unread = []
 
-    async def _read(self, batch: Unread) -> ValidBatch | InvalidBatch | None:
+    async def _reach(self) -> bool:
+        """False when nobody can say what there is by now (P8)."""
+        try:
+            await self._node.log_client.barrier()
+        except LogUnavailableError:
+            return False
+        return True
+
+    async def _read(
+        self, batch: ValidBatch | InvalidBatch | Unread
+    ) -> ValidBatch | InvalidBatch | None:
+        if not isinstance(batch, Unread):
+            return batch
         run = self._node.off_loop.run(
             batch.work, records=batch.records, call=self._call, gone=self._is_over
         )
@@ -306,7 +327,7 @@ class _Request:
         if isinstance(self._producer, Refusal):
             return self._producer
         if not reached:
-            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the metadata log is out of reach")
+            return OUT_OF_REACH
         if self._parsed.acks not in ACKS_ALLOWED:
             return Refusal(ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
         if self._node.log_client.incarnation() is None:
@@ -370,15 +391,21 @@ class _Request:
     def _fail(self, index: int, partition: int, error: ErrorCode, message: str | None) -> None:
         self.settle(index, PartitionResult(partition, error, error_message=message))
 
-    def _take(self, index: int, topic: Topic, partition: int, data: memoryview | None) -> None:
-        producing = self._node.producing
-        verdict = validate(
+    def _validate(
+        self, topic: Topic, data: memoryview | None
+    ) -> ValidBatch | InvalidBatch | Unread:
+        return validate(
             data,
-            producing.rules.of(topic),
+            self._node.producing.rules.of(topic),
             version=self._call.version,
             now_ms=self._node.now_ms(),
+            find_schema=self._node.log_client.machine.schemas.by_id,
         )
-        if self._unread or isinstance(verdict, Unread):
+
+    def _take(self, index: int, topic: Topic, partition: int, data: memoryview | None) -> None:
+        verdict = self._validate(topic, data)
+        may_pass = isinstance(verdict, InvalidBatch) and verdict.may_pass
+        if self._unread or isinstance(verdict, Unread) or may_pass:
             self._unread.append((index, topic, partition, data, verdict))
         else:
             self._take_judged(index, topic, partition, verdict)

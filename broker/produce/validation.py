@@ -2,8 +2,9 @@
 
 The header and the CRC decide for ordinary topics; records are looked at, and decompressed, only
 where a topic's settings demand it: null keys of compacted topics, timestamps out of bounds, another
-codec, or all records (frazil.records.validate). The first violation of the batch wins; of its records
-all are listed (KIP-467). What a batch becomes is bounded by the topic's max.message.bytes
+codec, all records (frazil.records.validate), or the schemas that they name (frazil.schema.validate).
+A schema that is unknown here may be known to a newer replica: `InvalidBatch.may_pass`. The first violation
+of the batch wins; of its records all are listed (KIP-467). What a batch becomes is bounded by the topic's max.message.bytes
 (`protocol.compression.inflated_max`); one that would become more is too large, so that a client may
 split it.
 
@@ -23,13 +24,14 @@ topic exists.
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
-from broker.config.topic_configs import TopicSettings
+from broker.config.topic_configs import SCHEMA_VALIDATE, TopicSettings
 from protocol import compression, record_scan, records
 from protocol.compression import Codec, InflatesTooFarError
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.record_scan import Heads
+from protocol.record_scan import NO_FIELD, NO_FRAME, Heads
 from protocol.records import BatchHeader
 from protocol.slices import Sliced, advance
 from protocol.types import Buffer
@@ -51,6 +53,14 @@ AHEAD_MS: Final = 5_000
 What is too much is paid by who looks for the newest record: it has to be sought in so many more."""
 
 _OUT_OF_RANGE: Final = "Timestamp {} is out of range. It should be within [{}, {}]."
+_NO_SCHEMA: Final = (
+    "The {} names schema {}, which the registry does not have; register it, or set"
+    f" {SCHEMA_VALIDATE}=off."
+)
+_NO_FRAME: Final = (
+    "The {} does not begin with the id of a schema (a zero byte, and the id in four); write it with a"
+    f" serializer of the schema registry, or set {SCHEMA_VALIDATE}=off."
+)
 _NOT_DENSE: Final = "The record's offset is {}, it should be {}."
 
 _CODECS: Final = {
@@ -82,6 +92,8 @@ class InvalidBatch(NamedTuple):
     message: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
     """Index in the batch, and why."""
+    may_pass: bool = False
+    """It names schemas that are not known here; behind a barrier (P8) it is to be judged again."""
 
 
 class Unread(NamedTuple):
@@ -93,8 +105,21 @@ class Unread(NamedTuple):
     """That it says it has."""
 
 
+FindSchema = Callable[[int], object | None]
+"""The schema of an id, None: the registry has none. Called in threads, too."""
+
+
+def without_schemas(_schema_id: int) -> None:
+    """A registry without schemas."""
+
+
 def validate(
-    data: memoryview | None, topic: TopicSettings, *, version: int, now_ms: int
+    data: memoryview | None,
+    topic: TopicSettings,
+    *,
+    version: int,
+    now_ms: int,
+    find_schema: FindSchema = without_schemas,
 ) -> ValidBatch | InvalidBatch | Unread:
     """Check what a Produce request of `version` holds for one partition of `topic`."""
     if data is None:
@@ -114,7 +139,7 @@ def validate(
         or _recodes(header, topic)
         or not _timestamps_are_fine(header, topic, now_ms)
     ):
-        return _open(data, header, topic, now_ms)
+        return _open(data, header, _Demands(topic, now_ms, find_schema))
     if topic.timestamp_type != "CreateTime":
         return _stamped(bytearray(data), now_ms)
     newest = header.max_timestamp
@@ -124,7 +149,7 @@ def validate(
 
 
 def _looks_at_records(topic: TopicSettings) -> bool:
-    return topic.compacted or topic.validates_records
+    return topic.compacted or topic.validates_records or topic.checks_value_schemas
 
 
 def _recodes(header: BatchHeader, topic: TopicSettings) -> bool:
@@ -162,47 +187,56 @@ def _newest_possible(header: BatchHeader, topic: TopicSettings, now_ms: int) -> 
     return min(newest, now_ms + topic.timestamp_after_max_ms)
 
 
+class _Demands(NamedTuple):
+    """What records are held to."""
+
+    topic: TopicSettings
+    now_ms: int
+    find_schema: FindSchema
+
+
 def _open(
-    data: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int
+    data: memoryview, header: BatchHeader, demands: _Demands
 ) -> ValidBatch | InvalidBatch | Unread:
     """Judge a batch by its records: at once when it is small."""
+    topic = demands.topic
     if header.record_count <= RECORDS_IN_PLACE and len(data) <= BYTES_IN_PLACE:
         at_once = RECODED_IN_PLACE if _recodes(header, topic) else INFLATED_IN_PLACE
-        work = _validate_records(data, header, topic, now_ms, inflated_max=at_once)
+        work = _validate_records(data, header, demands, inflated_max=at_once)
         with contextlib.suppress(InflatesTooFarError):
             for _ in range(SLICES_IN_PLACE):
                 if (ended := advance(work)) is not None:
                     return cast("ValidBatch | InvalidBatch", ended.result)
             return Unread(work, header.record_count)
-    return Unread(_validate_whole(data, header, topic, now_ms), header.record_count)
+    return Unread(_validate_whole(data, header, demands), header.record_count)
 
 
 def _validate_whole(
-    data: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int
+    data: memoryview, header: BatchHeader, demands: _Demands
 ) -> Sliced[ValidBatch | InvalidBatch]:
+    topic = demands.topic
     inflated_max = topic.inflated_bytes_max
     if _recodes(header, topic) and topic.compression_type == "uncompressed":
         # It would be too large as it is stored.
         inflated_max = min(inflated_max, topic.max_message_bytes - records.HEADER_BYTES)
     try:
-        return (
-            yield from _validate_records(data, header, topic, now_ms, inflated_max=inflated_max)
-        )
+        return (yield from _validate_records(data, header, demands, inflated_max=inflated_max))
     except InflatesTooFarError as error:
         return InvalidBatch(ErrorCode.MESSAGE_TOO_LARGE, f"the batch's {error}")
 
 
 def _validate_records(
-    data: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int, *, inflated_max: int
+    data: memoryview, header: BatchHeader, demands: _Demands, *, inflated_max: int
 ) -> Sliced[ValidBatch | InvalidBatch]:
     """Raises InflatesTooFarError when the records are more than `inflated_max` bytes."""
+    topic, now_ms = demands.topic, demands.now_ms
     is_stamped = topic.timestamp_type != "CreateTime"
     newest = header.max_timestamp
     try:
         content = records.payload(data, bytes_max=inflated_max)[1]
         yield
         if _looks_at_records(topic) or not is_stamped:
-            judged = yield from _look(content, header, topic, now_ms)
+            judged = yield from _look(content, header, demands)
             if isinstance(judged, InvalidBatch):
                 return judged
             newest = judged
@@ -222,10 +256,11 @@ class _Refused:
 
     def __init__(self) -> None:
         self.error = ErrorCode.INVALID_RECORD
+        self.may_pass = False
         self.count = 0
         self.named: list[tuple[int, str]] = []
 
-    def add(self, index: int, reason: str, *numbers: int) -> None:
+    def add(self, index: int, reason: str, *numbers: int | str) -> None:
         self.count += 1
         if self.count <= RECORD_ERRORS_MAX:
             self.named.append((index, reason.format(*numbers)))
@@ -237,22 +272,46 @@ class _Refused:
             message = (
                 f"One or more records have been rejected due to {self.count} record errors in total"
             )
-        return InvalidBatch(self.error, message, tuple(self.named))
+        return InvalidBatch(self.error, message, tuple(self.named), self.may_pass)
 
 
 def _look(
-    content: memoryview, header: BatchHeader, topic: TopicSettings, now_ms: int
+    content: memoryview, header: BatchHeader, demands: _Demands
 ) -> Sliced[InvalidBatch | int]:
     """The newest timestamp of the records, unless one of them must not be taken. Raises ProtocolError."""
+    topic, now_ms, find_schema = demands
     refused = _Refused()
     newest = records.NO_TIMESTAMP
-    for heads in record_scan.heads(content, header.record_count):
+    places = topic.checks_value_schemas
+    for heads in record_scan.heads(content, header.record_count, places=places):
         if heads.timestamp_deltas:
             newest = max(newest, header.base_timestamp + max(heads.timestamp_deltas))
-            if not _are_fine(heads, header, topic, now_ms):
-                _name_wrong(heads, header, topic, now_ms, refused)
+            strangers = _strangers(content, heads, topic, find_schema) if places else {}
+            if strangers or not _are_fine(heads, header, topic, now_ms):
+                _name_wrong(heads, header, demands, strangers, refused)
         yield
     return refused.verdict() if refused.count else min(newest, LONG_MAX)
+
+
+def _strangers(
+    content: memoryview, heads: Heads, topic: TopicSettings, find_schema: FindSchema
+) -> dict[int, tuple[str, int]]:
+    """What does not name a schema that is known, by index of its record: key or value, and what it
+    names (an id, or NO_FRAME). A null names none, and needs none."""
+    known = {NO_FIELD}
+    unknown: dict[int, tuple[str, int]] = {}
+    fields = [("value", heads.values)]
+    if topic.checks_key_schemas:
+        fields.append(("key", heads.keys))
+    for field, places in fields:
+        for index, at in enumerate(places, heads.first):
+            if (named := record_scan.schema_named(content, at)) in known:
+                continue
+            if named == NO_FRAME or find_schema(named) is None:
+                unknown[index] = field, named
+            else:
+                known.add(named)
+    return unknown
 
 
 def _are_fine(heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:
@@ -279,8 +338,13 @@ def _checks_offsets(header: BatchHeader, topic: TopicSettings) -> bool:
 
 
 def _name_wrong(
-    heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int, refused: _Refused
+    heads: Heads,
+    header: BatchHeader,
+    demands: _Demands,
+    strangers: dict[int, tuple[str, int]],
+    refused: _Refused,
 ) -> None:
+    topic, now_ms, _ = demands
     keyless = set(heads.keyless) if topic.compacted else set()
     flagged = set(heads.flagged) if topic.validates_records else set()
     checks_offsets = _checks_offsets(header, topic)
@@ -303,6 +367,10 @@ def _name_wrong(
             refused.add(index, _NOT_DENSE, offset_delta, index)
         elif index in flagged:
             refused.add(index, "The record has attributes, and none are defined.")
+        elif index in strangers:
+            field, named = strangers[index]
+            refused.may_pass = refused.may_pass or named != NO_FRAME
+            refused.add(index, _NO_FRAME if named == NO_FRAME else _NO_SCHEMA, field, named)
 
 
 def _corrected(data: memoryview, header: BatchHeader, newest: int) -> ValidBatch:

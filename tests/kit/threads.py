@@ -21,8 +21,8 @@ class Threads:
         monkeypatch.setattr(SimLoop, "run_in_executor", self._start)
         heads = record_scan.heads
 
-        def watched(*arguments: Any) -> Iterator[Any]:
-            found = heads(*arguments)
+        def watched(*arguments: Any, **named: Any) -> Iterator[Any]:
+            found = heads(*arguments, **named)
             while True:
                 self.scanned.append(self.inside)
                 try:

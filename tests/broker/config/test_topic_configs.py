@@ -52,6 +52,7 @@ def test_the_table_is_sorted_and_has_all_public_configs_of_kafka_4_3() -> None:
         ("min.cleanable.dirty.ratio", "1.5"),
         ("retention.msec", "1"),
         ("frazil.records.validate", "records"),
+        ("frazil.schema.validate", "ids"),
     ],
 )
 def test_check_refuses(name: str, value: str | None) -> None:
@@ -78,6 +79,26 @@ def test_defaults_hold_for_a_topic_without_configs() -> None:
 def test_records_are_validated_only_where_a_topic_says_so() -> None:
     assert not effective({}, KafkaSettings()).validates_records
     assert effective({"frazil.records.validate": "full"}, KafkaSettings()).validates_records
+
+
+@pytest.mark.parametrize(
+    ("mode", "schema", "checked"),
+    [("avro", "by-id", True), ("raw", "by-id", False), ("avro", "latest", False)],
+)
+def test_schemas_of_keys_are_checked_where_the_table_reads_keys_by_them(
+    mode: str, schema: str, checked: bool
+) -> None:
+    configs = {"frazil.iceberg.key.mode": mode, "frazil.iceberg.key.schema": schema}
+    assert not effective(configs, KafkaSettings()).checks_value_schemas
+    settings = effective(configs | {"frazil.schema.validate": "id"}, KafkaSettings())
+    assert settings.checks_value_schemas
+    assert settings.checks_key_schemas == checked
+
+
+def test_bare_values_and_values_that_name_their_schema_exclude_each_other() -> None:
+    configs = {"frazil.schema.validate": "id", "frazil.iceberg.value.schema": "latest"}
+    assert "frazil.iceberg.value.schema=latest" in (check_together(configs) or "")
+    assert check_together(configs | {"frazil.schema.validate": "off"}) is None
 
 
 def test_broker_setting_stands_in_for_a_topic_config_that_is_not_set() -> None:
