@@ -2,7 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
+
+TURNS_OF_AN_ACCEPT = 10
+"""Of the loop, at most: from accepting a connection to the task that serves it."""
+
+
+async def _turns() -> None:
+    for _ in range(TURNS_OF_AN_ACCEPT):
+        await asyncio.sleep(0)
 
 
 class Proxy:
@@ -14,6 +23,7 @@ class Proxy:
         self._open = asyncio.Event()
         self._open.set()
         self._pumps: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self.damage: Callable[[bytes], bytes] | None = None
         self.lose_answers = False
 
@@ -24,10 +34,18 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # A server that is closed in the middle of an accept leaves the connection open.
+        await _turns()
         self._server.close()
+        await _turns()
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+        await _turns()
 
     def freeze(self) -> None:
         self._open.clear()
@@ -37,7 +55,9 @@ class Proxy:
 
     async def _serve(self, reader, writer) -> None:
         self._pumps.append(asyncio.current_task())
+        self._writers.append(writer)
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(other_writer)
         back = asyncio.ensure_future(self._pump(other_reader, writer, self._answer))
         self._pumps.append(back)
         await self._pump(reader, other_writer, self._request)
