@@ -104,7 +104,7 @@ def _redact(arguments: argparse.Namespace) -> int:
             raise SettingsError(
                 f"{plan.row_count} rows would leave table {plan.name} for good; say --yes to do it"
             )
-        by = arguments.by or getpass.getuser()
+        by = arguments.by or _user()
         reason = arguments.reason or arguments.where or ""
         removed = redact(job, topic, plan, by=by, reason=reason)
         session.progress.clear()
@@ -113,6 +113,14 @@ def _redact(arguments: argparse.Namespace) -> int:
             "until they expire (frazil export maintain --expire), the log until retention or DeleteRecords"
         )
     return 0
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError) as error:
+        # In containers a user often has a number and no name.
+        raise SettingsError("this user has no name; say --by who redacts") from error
 
 
 def _maintain(arguments: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from pyiceberg.expressions import (
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
+    LessThanOrEqual,
     Or,
 )
 from pyiceberg.manifest import DataFile
@@ -67,6 +68,16 @@ def rows_at_or_after(delete_from: Mapping[int, int]) -> BooleanExpression:
     at_least: Any = GreaterThanOrEqual
     each = [
         And(equal(names.PARTITION, p), at_least(names.OFFSET, o)) for p, o in delete_from.items()
+    ]
+    return each[0] if len(each) == 1 else Or(*each)
+
+
+def rows_among(places: Mapping[int, npt.NDArray[np.int64]]) -> BooleanExpression:
+    """Returns the filter for rows from the first to the last of these offsets, ascending, of a partition."""
+    at_most: Any = LessThanOrEqual
+    each = [
+        And(rows_at_or_after({p: int(some[0])}), at_most(names.OFFSET, int(some[-1])))
+        for p, some in places.items()
     ]
     return each[0] if len(each) == 1 else Or(*each)
 

@@ -104,7 +104,8 @@ def told_registry(settings: Mapping[str, str], agents: Sequence[str], topic: str
         raise PlanError(f"the agent says that its schema registry is at {told!r}, which is no URL")
     is_agents = host in map(_host_of, agents)
     stranger = next((agent for agent in agents if not is_believed(agent)), None)
-    if stranger is not None and not is_agents:
+    # This machine is an agent's host, too, where one runs here; a stranger has no say over its ports.
+    if stranger is not None and (not is_agents or host == _HERE):
         raise SettingsError(
             f"agent {stranger} says over plain HTTP that the schema registry is elsewhere, which "
             f"anybody between could say (topic {topic} needs schemas); set schema.registry.url={told} "

@@ -9,7 +9,7 @@ from iceberg_export.settings import Settings
 from iceberg_export.table import commit, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, table_name
 from iceberg_export.table.commit import RecreatedError
-from iceberg_export.table.redactions import SUFFIX
+from iceberg_export.table.redactions import SUFFIX, is_redactions
 from iceberg_export.table.state import FOLLOWS
 
 
@@ -37,16 +37,18 @@ def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: T
             identifier = (identifier[0], f"{identifier[1]}_{topic.topic_id}")
         else:
             if FOLLOWS in table.metadata.properties:
-                raise _dead_letters_error(topic, identifier[1])
+                raise _name_error(topic, identifier[1], "dead letters")
+            if is_redactions(table):
+                raise _name_error(topic, identifier[1], "redactions")
             return identifier
     if not is_set:
         _check_choice(settings, topic, identifier, is_default=not topic_table.table)
     return identifier
 
 
-def _dead_letters_error(topic: Topic, name: str) -> SettingsError:
+def _name_error(topic: Topic, name: str, what: str) -> SettingsError:
     return SettingsError(
-        f"topic {topic.name} may not have table {name}: so tables of dead letters are called; set "
+        f"topic {topic.name} may not have table {name}: so tables of {what} are called; set "
         f"table.name.{topic.name} to another name"
     )
 
@@ -57,12 +59,9 @@ def _check_choice(
     """Raises SettingsError for a new table that is not the topic's to choose, by name or configs."""
     namespace, name = identifier
     if name.endswith(dead_letter_table.SUFFIX):
-        raise _dead_letters_error(topic, name)
+        raise _name_error(topic, name, "dead letters")
     if name.endswith(SUFFIX):
-        raise SettingsError(
-            f"topic {topic.name} may not have table {name}: so tables of redactions are called; set "
-            f"table.name.{topic.name} to another name"
-        )
+        raise _name_error(topic, name, "redactions")
     if is_default:
         return
     if not settings.allows_namespace(namespace):

@@ -1,9 +1,9 @@
 """The query "newest record of each key" over a table of mode append. Pure.
 
 It is what `upsert` would have kept: in a partition the record with the greater offset is newer,
-among partitions the one with the greater timestamp; keys whose newest record has no value, or
-is the event of a delete, are left out, records without a key too. A table whose values are columns does not tell a record
-without a value from one whose fields are all null: both count as deletions.
+among partitions the one with the greater timestamp; keys whose newest record has no value, or is the event
+of a delete, are left out, records without a key too. A table whose values are columns does not tell
+a record without a value from one whose fields are all null: both count as deletions.
 """
 
 from collections.abc import Sequence

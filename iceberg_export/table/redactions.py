@@ -58,6 +58,11 @@ def redactions_identifier(identifier: Identifier) -> Identifier:
     return identifier[0], identifier[1] + SUFFIX
 
 
+def is_redactions(table: Table) -> bool:
+    """Tells whether the table is one of redactions."""
+    return REDACTION_ID in table.schema().column_names
+
+
 def find_redactions(catalog: Catalog, identifier: Identifier, topic_id: str) -> Table | None:
     """Returns the redactions of the topic's table `identifier`; None when there are none.
 
@@ -67,7 +72,7 @@ def find_redactions(catalog: Catalog, identifier: Identifier, topic_id: str) -> 
     if table is None:
         return None
     owner = table.metadata.properties.get(TOPIC_ID)
-    if owner is None or REDACTION_ID not in table.schema().column_names:
+    if owner is None or not is_redactions(table):
         raise StateError(
             f"table {'.'.join(redactions_identifier(identifier))} was not made by `frazil export redact`;"
             " it has the name of the table's redactions: give one of the two another name"

@@ -172,6 +172,11 @@ def decode_offsets(text: str) -> dict[int, int]:
     return offsets
 
 
+def _encode_gaps(gaps: Sequence[Gap]) -> str:
+    text = json.dumps([list(gap) for gap in gaps], separators=(",", ":"))
+    return _compressed(text, len(gaps))
+
+
 def _encode_last_records(state: State) -> str:
     """Returns them with their run's id: a release that does not know them leaves them where they were."""
     last_records = {str(p): list(state.last_records[p]) for p in sorted(state.last_records)}
@@ -205,7 +210,7 @@ def encode_keys(
         RUN_ID: state.run_id,
         SEQUENCE_NUMBER: str(sequence_number),
         TOPIC_ID: state.topic_id,
-        GAPS: json.dumps([list(gap) for gap in state.gaps], separators=(",", ":")),
+        GAPS: _encode_gaps(state.gaps),
         DEAD_LETTERS: state.dead_letters,
         LINE: state.line,
         DEAD_LETTERS_MARK: state.dead_letters_mark,
@@ -224,7 +229,9 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             offsets=decode_offsets(keys[OFFSETS]),
             seq=int(keys[SEQ]),
             run_id=keys[RUN_ID],
-            gaps=tuple(Gap(*map(int, gap)) for gap in json.loads(keys.get(GAPS, "[]"))),
+            gaps=tuple(
+                Gap(*map(int, gap)) for gap in json.loads(_decompressed(keys.get(GAPS, "[]")))
+            ),
             dead_letters=keys.get(DEAD_LETTERS, ""),
             line=keys.get(LINE, ""),
             dead_letters_mark=keys.get(DEAD_LETTERS_MARK, ""),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, parser
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, parser
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.table import Table
 from pyparsing import ParseException
@@ -23,7 +23,7 @@ from pyparsing import ParseException
 from iceberg_export import names
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.files.read import scan_files
-from iceberg_export.files.rewrite import Unwanted, deleted_unless_committed
+from iceberg_export.files.rewrite import Unwanted, deleted_unless_committed, rows_among
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, topic_settings
@@ -119,7 +119,7 @@ def redact(job: Job, topic: Topic, plan: RedactionPlan, *, by: str, reason: str)
     if not plan.rows:
         return 0
     with RunMark(plan.table, redaction_id):
-        files = scan_files(plan.table, plan.where)
+        files = scan_files(plan.table, And(plan.where, rows_among(plan.rows)))
         unwanted = Unwanted(places=plan.rows)
         change, results = without_rows(job, plan.table, files, unwanted, redaction_id)
         removed = sum(result.rows_read - result.rows_written for result in results)

@@ -172,6 +172,14 @@ def test_credentials_go_to_no_registry_that_somebody_else_could_answer_for(
     assert str(caught.value).startswith(secret.partition("=")[0])
 
 
+def test_a_stranger_beside_an_agent_of_this_machine_names_none_of_its_ports(tmp_path):
+    settings = registry_settings(tmp_path, "agent=http://localhost:9094,http://agent.example:9094")
+    with pytest.raises(
+        SettingsError, match=r"agent http://agent\.example:9094 says over plain HTTP"
+    ):
+        asked(settings, "orders", "http://127.0.0.1:6666")
+
+
 @pytest.mark.parametrize("told", ["ftp://x", "registry:8081", "http://me@thief.example", "http://"])
 def test_a_registry_that_is_no_url_is_refused(tmp_path, told):
     with pytest.raises(PlanError, match="which is no URL"):

@@ -95,3 +95,13 @@ def test_a_run_is_found_in_any_snapshot():
     one, two = exported(1, None, 3, 0), exported(2, 1, 4, 10)
     assert has_run(table(2, one, two), "run-3")
     assert not has_run(table(2, one, two), "run-5")
+
+
+@pytest.mark.parametrize("count", [0, 1, PARTITIONS_PLAIN_MAX, PARTITIONS_PLAIN_MAX + 1])
+def test_gaps_are_read_as_they_were_written_also_when_every_partition_has_one(count):
+    gaps = tuple(Gap(number, 0, 1 << 40) for number in range(count))
+    given = State("ab" * 16, {0: 1}, 1, "r1", gaps=gaps)
+    properties, summary = encode_keys(given, sequence_number=1, previous={})
+    assert len(summary["frazil.gaps"]) < 25 * (PARTITIONS_PLAIN_MAX + 1)
+    found = read_state(TableView("t", 1, [SnapshotView(1, None, 1, summary)], properties))
+    assert found.gaps == gaps

@@ -5,6 +5,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from iceberg_export.errors import OvertakenError, SettingsError, StateError
+from iceberg_export.files.read import scan_files
+from iceberg_export.files.rewrite import rows_among
 from iceberg_export.steps import Step
 from iceberg_export.table.redactions import redactions_identifier
 from iceberg_export.upkeep.redact import plan_redaction, redact
@@ -180,3 +182,17 @@ def test_no_topic_gets_a_table_of_that_name(here):
     here.world.create("x__redacted", 1, topic_id="03" * 16)
     with pytest.raises(SettingsError, match="so tables of redactions are called"):
         here.export(topic="x__redacted")
+
+
+def test_a_topic_is_not_exported_into_its_own_redactions(here):
+    here.exported()
+    redacted(here)
+    with pytest.raises(SettingsError, match="so tables of redactions are called"):
+        here.export("table.name.orders=orders__redacted")
+
+
+def test_only_files_that_may_hold_what_goes_are_written_anew(here):
+    here.exported(3)
+    job = here.job()
+    plan = plan_redaction(job, here.topic(job), FOUR)
+    assert len(scan_files(plan.table, rows_among(plan.rows))) == len(here.live_files()) // 3
