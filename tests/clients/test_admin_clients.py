@@ -12,6 +12,7 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     ElectionType,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     Producer,
     TopicCollection,
@@ -135,6 +136,7 @@ def by_librdkafka(bootstrap: str) -> dict[str, str]:
     place = TopicPartition(topic, 0)
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
+    # Kafka's broker hears of what its controller took a moment later: hence `until`.
     def produced() -> int:
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(3):
@@ -142,7 +144,10 @@ def by_librdkafka(bootstrap: str) -> dict[str, str]:
         return producer.flush(30)
 
     def config() -> str:
-        found = only(admin.describe_configs([resource]))["retention.ms"]
+        def heard_of() -> Any:
+            return only(admin.describe_configs([resource]))["retention.ms"]
+
+        found = until(heard_of, lambda entry: entry.value == HOUR, seconds=30)
         return f"{found.value} {found.source} {found.is_read_only} {found.is_sensitive}"
 
     def changed(value: str) -> object:
@@ -155,7 +160,10 @@ def by_librdkafka(bootstrap: str) -> dict[str, str]:
         return int(only(found).offset)
 
     def described() -> str:
-        found = only(admin.describe_topics(TopicCollection([topic])))
+        def heard_of() -> Any:
+            return only(admin.describe_topics(TopicCollection([topic])))
+
+        found = until(heard_of, lambda topic: len(topic.partitions) == 2, seconds=30)
         return f"{found.name} {found.is_internal} {len(found.partitions)}"
 
     def cluster() -> str:
@@ -235,19 +243,28 @@ def rights_by_librdkafka(admin: AdminClient, topic: str) -> Calls:
     rules = AclBindingFilter(*acl, AclOperation.ANY, AclPermissionType.ANY)
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
 
+    def rights() -> int:
+        return len(admin.describe_acls(rules).result(30))
+
+    def credentials() -> list[str]:
+        try:
+            known = only(admin.describe_user_scram_credentials([user]))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.RESOURCE_NOT_FOUND:
+                raise
+            return []
+        return [f"{each.mechanism} {each.iterations}" for each in known.scram_credential_infos]
+
     return {
         "create_acls": lambda: only(admin.create_acls([rule])),
-        "describe_acls": lambda: len(admin.describe_acls(rules).result(30)),
+        "describe_acls": lambda: until(rights, bool, seconds=30),
         "delete_acls": lambda: len(only(admin.delete_acls([rules]))),
         "alter_user_scram_credentials": lambda: only(
             admin.alter_user_scram_credentials(
                 [UserScramCredentialUpsertion(user, scram, b"secret")]
             )
         ),
-        "describe_user_scram_credentials": lambda: [
-            f"{each.mechanism} {each.iterations}"
-            for each in only(admin.describe_user_scram_credentials([user])).scram_credential_infos
-        ],
+        "describe_user_scram_credentials": lambda: until(credentials, bool, seconds=30),
         "alter_user_scram_credentials away": lambda: only(
             admin.alter_user_scram_credentials(
                 [UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512)]
@@ -274,6 +291,11 @@ def by_kafka_python(bootstrap: str) -> dict[str, str]:
         ACLPermissionType.ANY,
         ResourcePatternFilter(PythonType.TOPIC, topic, ACLResourcePatternType.ANY),
     )
+
+    def is_known(told: dict[str, Any]) -> bool:
+        """Kafka's broker hears of what its controller took a moment later."""
+        return bool(told[user]["credential_infos"])
+
     scram = PythonUpsertion(user, PythonMechanism.SCRAM_SHA_512, "secret", iterations=4096)
 
     def config(**wanted: str) -> list[PythonConfig]:
@@ -317,10 +339,14 @@ def by_kafka_python(bootstrap: str) -> dict[str, str]:
         "delete_groups": lambda: admin.delete_groups([group]),
         "delete_groups again": lambda: admin.delete_groups([group]),
         "create_acls": lambda: len(admin.create_acls([rule])["succeeded"]),
-        "describe_acls": lambda: admin.describe_acls(rules),
+        "describe_acls": lambda: until(
+            lambda: admin.describe_acls(rules), lambda told: told[0], seconds=30
+        ),
         "delete_acls": lambda: admin.delete_acls([rules]),
         "alter_user_scram_credentials": lambda: admin.alter_user_scram_credentials([scram]),
-        "describe_user_scram_credentials": lambda: admin.describe_user_scram_credentials([user]),
+        "describe_user_scram_credentials": lambda: until(
+            lambda: admin.describe_user_scram_credentials([user]), is_known, seconds=30
+        ),
         "delete_records": lambda: admin.delete_records({place: 0}),
         "delete_records beyond the end": lambda: admin.delete_records({place: 1_000}),
         "delete_topics": lambda: admin.delete_topics([topic]),

@@ -132,10 +132,14 @@ func main() {
 	acls := kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpRead).Allow("User:" + user).AllowHosts("*")
 	made, err := admin.CreateACLs(ctx, acls)
 	tell("CreateACLs", len(made), err)
-	listed, err := admin.DescribeACLs(ctx, acls)
+	// Kafka's broker hears of what its controller took a moment later.
 	count := 0
-	for _, each := range listed {
-		count += len(each.Described)
+	for count == 0 && err == nil {
+		var listed kadm.DescribeACLsResults
+		listed, err = admin.DescribeACLs(ctx, acls)
+		for _, each := range listed {
+			count += len(each.Described)
+		}
 	}
 	tell("DescribeACLs", count, err)
 	dropped, err := admin.DeleteACLs(ctx, acls)
@@ -144,7 +148,10 @@ func main() {
 	upsert := kadm.UpsertSCRAM{User: user, Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "secret"}
 	scrams, err := admin.AlterUserSCRAMs(ctx, nil, []kadm.UpsertSCRAM{upsert})
 	tell("AlterUserSCRAMs", scrams[user].Err, err)
-	known, err := admin.DescribeUserSCRAMs(ctx, user)
+	var known kadm.DescribedUserSCRAMs
+	for len(known[user].CredInfos) == 0 && err == nil {
+		known, err = admin.DescribeUserSCRAMs(ctx, user)
+	}
 	tell("DescribeUserSCRAMs", known[user].CredInfos, err)
 	scrams, err = admin.AlterUserSCRAMs(ctx, []kadm.DeleteSCRAM{{User: user, Mechanism: kadm.ScramSha512}}, nil)
 	tell("AlterUserSCRAMs away", scrams[user].Err, err)
@@ -154,7 +161,6 @@ func main() {
 	set := []kadm.AlterClientQuotaEntry{{Entity: entity, Ops: []kadm.AlterClientQuotaOp{{Key: "consumer_byte_rate", Value: 1e6}}}}
 	quotas, err := admin.AlterClientQuotas(ctx, set)
 	tell("AlterClientQuotas", quotas[0].Err, err)
-	// Kafka's broker hears of it a moment later.
 	var found []kadm.DescribedClientQuota
 	for len(found) == 0 && err == nil {
 		found, err = admin.DescribeClientQuotas(ctx, true, []kadm.DescribeClientQuotaComponent{{Type: "user", MatchName: &name, MatchType: kmsg.QuotasMatchTypeExact}})

@@ -14,6 +14,9 @@ import (
 
 const topic, group, user = "sarama-admin", "sarama-group", "sarama-user"
 
+// RESOURCE_NOT_FOUND, for which sarama has no name.
+const resourceNotFound = 91
+
 func tell(name string, result any, err error) {
 	if err != nil {
 		fmt.Printf("%s\t%v\n", name, err)
@@ -146,7 +149,12 @@ func main() {
 	done("CreateACL", admin.CreateACL(what, who))
 	done("CreateACLs", admin.CreateACLs([]*sarama.ResourceAcls{{Resource: what, Acls: []*sarama.Acl{&who}}}))
 	filter := sarama.AclFilter{ResourceType: sarama.AclResourceTopic, ResourcePatternTypeFilter: sarama.AclPatternAny, Operation: sarama.AclOperationAny, PermissionType: sarama.AclPermissionAny}
-	acls, err := admin.ListAcls(filter)
+	// Kafka's broker hears of what its controller took a moment later.
+	var acls []sarama.ResourceAcls
+	err = nil
+	for deadline := time.Now().Add(time.Minute); len(acls) == 0 && err == nil && time.Now().Before(deadline); {
+		acls, err = admin.ListAcls(filter)
+	}
 	tell("ListAcls", len(acls), err)
 	deleted, err := admin.DeleteACL(filter, false)
 	tell("DeleteACL", len(deleted), err)
@@ -156,7 +164,13 @@ func main() {
 	}
 	upserted, err := admin.UpsertUserScramCredentials([]sarama.AlterUserScramCredentialsUpsert{credential})
 	tell("UpsertUserScramCredentials", upserted, err)
-	credentials, err := admin.DescribeUserScramCredentials([]string{user})
+	var credentials []*sarama.DescribeUserScramCredentialsResult
+	unknown := true
+	err = nil
+	for deadline := time.Now().Add(time.Minute); unknown && err == nil && time.Now().Before(deadline); {
+		credentials, err = admin.DescribeUserScramCredentials([]string{user})
+		unknown = len(credentials) == 1 && credentials[0].ErrorCode == sarama.KError(resourceNotFound)
+	}
 	tell("DescribeUserScramCredentials", credentials, err)
 	gone, err := admin.DeleteUserScramCredentials([]sarama.AlterUserScramCredentialsDelete{{Name: user, Mechanism: sarama.SCRAM_MECHANISM_SHA_512}})
 	tell("DeleteUserScramCredentials", gone, err)
@@ -164,7 +178,6 @@ func main() {
 	entity := []sarama.QuotaEntityComponent{{EntityType: sarama.QuotaEntityUser, MatchType: sarama.QuotaMatchExact, Name: user}}
 	operation := sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: 1e6}
 	done("AlterClientQuotas", admin.AlterClientQuotas(entity, operation, false))
-	// Kafka's broker hears of it a moment later.
 	var quotas []sarama.DescribeClientQuotasEntry
 	err = nil
 	for deadline := time.Now().Add(time.Minute); len(quotas) == 0 && err == nil && time.Now().Before(deadline); {
