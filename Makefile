@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100000
+CHANGES ?= 6000
 MINUTES ?= 10
 # Integration tests wait more than they compute, so one process of them more than there are cores,
 # but each has servers of its own: 3 GB of memory.
@@ -20,7 +21,7 @@ patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench profile bench-export readers demo faults sim explore fuzz mutants keep constraints lint static style clean help
+.PHONY: run check test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep constraints lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded"
@@ -31,6 +32,7 @@ help:
 	@echo "make profile CASE=c   a flame graph of an agent while it does a case of the benchmarks"
 	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink; writes there, too"
 	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
+	@echo "make debezium CHANGES=n   tables beside the PostgreSQL that Debezium copies them from"
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make fuzz MINUTES=n   hostile bytes for every parser and for whole agents; what is found is kept"
@@ -106,6 +108,10 @@ bench-export: $(VENV)/.test
 readers: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg trino
 	@$(BIN)/python -m pytest tests/iceberg_export/test_readers.py tests/iceberg_export/read_by_trino.py
+
+debezium: $(VENV)/.test
+	@$(BIN)/python -m tests.parts java iceberg postgres debezium
+	@CHANGES=$(CHANGES) $(BIN)/python -m pytest tests/iceberg_export/cdc
 
 faults: $(VENV)/.test
 	@$(BIN)/python -m tests.parts etcd minio

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.iceberg_export.cdc.test_debezium import Copied, check_copy, copied
 from tests.iceberg_export.readers import TRINO, Engine, Rows
 from tests.iceberg_export.test_readers import (
     HISTORIES,
@@ -21,7 +22,7 @@ from tests.parts.trino import TrinoServer
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["by_value", "nested", "newest", "typed", "written"]
+__all__ = ["by_value", "copied", "nested", "newest", "typed", "written"]
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +43,9 @@ def trino(tmp_path_factory):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_trino_reads_what_was_written(trino, history, request):
     check_history(trino, history, request)
+
+
+def test_trino_finds_the_rows_of_a_database_that_debezium_copied(
+    copied: Copied, trino: Engine
+) -> None:
+    check_copy(copied, trino)

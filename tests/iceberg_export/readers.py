@@ -44,6 +44,12 @@ class Dialect(NamedTuple):
     """A field of a struct column."""
     element: str = "{}['{}']"
     """Of a map, by its key."""
+    text: str = "VARCHAR"
+    """A type."""
+    millis: str = "epoch_ms({})"
+    """Of a timestamp, since 1970."""
+    bytes: str = "hex({})"
+    """As hexadecimal."""
 
     def say(self, text: str) -> str:
         """The text with what stands in braces in this dialect: `{member:who,name}`, `{hex}`."""
@@ -52,7 +58,7 @@ class Dialect(NamedTuple):
             lambda one: getattr(self, one[1]).format(*one[2].split(",")),
             text,
         )
-        for name in ("micros", "hex", "headers"):
+        for name in ("micros", "hex", "headers", "text"):
             found = found.replace(f"{{{name}}}", getattr(self, name))
         return found
 
@@ -85,6 +91,8 @@ SPARK = Dialect(
     instant="TIMESTAMP '{}'",
     size="coalesce(size({}), 0)",
     last="try_element_at({}, -1).{}",
+    text="STRING",
+    millis="unix_millis({})",
 )
 TRINO = Dialect(
     micros="1000 * date_diff('millisecond', TIMESTAMP '1970-01-01 00:00:00 UTC', kafka_timestamp)"
@@ -95,6 +103,8 @@ TRINO = Dialect(
     instant="TIMESTAMP '{} UTC'",
     size="coalesce(cardinality({}), 0)",
     last="element_at({}, -1).{}",
+    millis="date_diff('millisecond', TIMESTAMP '1970-01-01 00:00:00 UTC', {})",
+    bytes="to_hex({})",
 )
 
 

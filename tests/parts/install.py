@@ -42,6 +42,17 @@ CONNECT_ICEBERG = (
     ("org.apache.kafka", "connect-json", KAFKA_VERSION),
     ("org.slf4j", "slf4j-simple", "2.0.17"),
 )
+DEBEZIUM = (
+    ("io.debezium", "debezium-connector-postgres", "3.3.1.Final"),
+    ("io.apicurio", "apicurio-registry-utils-converter", "2.6.13.Final"),
+    *(
+        ("org.apache.kafka", name, KAFKA_VERSION)
+        for name in ("kafka-clients", "connect-api", "connect-json", "connect-runtime")
+    ),
+    ("org.slf4j", "slf4j-api", "2.0.17"),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+)
+"""With Kafka Connect, and what makes Avro of its records."""
 ICEBERG_REST = (
     ("org.apache.iceberg", "iceberg-core", "1.11.0"),
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
@@ -113,6 +124,11 @@ def connect_iceberg() -> Path:
     """A folder with Kafka Connect and its sink of Iceberg tables: a rival of the exporter."""
     name = f"connect-iceberg-{KAFKA_VERSION}-{ICEBERG_VERSION}"
     return made_once(name, _fetch_connect_iceberg)
+
+
+def debezium() -> Path:
+    """The folder of jars of Kafka Connect and Debezium's connector for PostgreSQL."""
+    return made_once(f"debezium-{DEBEZIUM[0][2]}-{KAFKA_VERSION}", _fetch_debezium)
 
 
 def iceberg_rest() -> Path:
@@ -261,6 +277,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "iceberg-rest": iceberg_rest,
     "nessie": nessie,
     "postgres": postgres,
+    "debezium": debezium,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
     "go-clients": go_clients,
@@ -439,6 +456,10 @@ def _fetch_spark_kafka(result: Path, scratch: Path) -> None:
 
 def _fetch_connect_iceberg(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, *CONNECT_ICEBERG)
+
+
+def _fetch_debezium(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, *DEBEZIUM)
 
 
 def _fetch_iceberg_rest(result: Path, scratch: Path) -> None:

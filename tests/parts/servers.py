@@ -265,7 +265,8 @@ class PostgresServer:
 
     NOBODY = 65534
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        """`settings`: of the server, beside those of tests."""
         self.port = free_port()
         self.uri = f"postgresql+psycopg://frazil@127.0.0.1:{self.port}/postgres"
         # Not below `folder`, which nobody may not enter.
@@ -280,6 +281,7 @@ class PostgresServer:
             as_whom = ["setpriv", *who]
         data = str(self._own / "data")
         told = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        told |= settings
         self._make = [
             *(*as_whom, str(programs / "bin" / "initdb"), "-D", data, "-U", "frazil"),
             *("-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"),
@@ -294,6 +296,12 @@ class PostgresServer:
 
     def start(self) -> None:
         subprocess.run(self._make, check=True, capture_output=True, cwd="/")
+        self.child.start(self._answers)
+
+    def restart(self) -> None:
+        """At once, whoever is connected."""
+        self.child.signal(signal.SIGINT)
+        self.child.wait(seconds=60)
         self.child.start(self._answers)
 
     def _answers(self) -> bool:
