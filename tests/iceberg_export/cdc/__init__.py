@@ -1,0 +1,1 @@
+"""Tables beside the databases that change data capture copies them from."""
