@@ -423,6 +423,7 @@ SHELLS = {
         "runs.loop",
         "runs.metrics",
         "runs.partitioning",
+        "runs.schema_notes",
         "runs.session",
         "runs.status",
         "runs.table_choice",

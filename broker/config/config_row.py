@@ -65,6 +65,8 @@ class ConfigRow(NamedTuple):
     """What the fields above do not say. Raises ValueError with the end of a sentence."""
     any_case: bool = False
     """Kafka takes its words in any case."""
+    bytes_max: int = 4096
+    """Of the text of a topic's config: all of them must fit into one entry of the log."""
     distinct: bool = False
     """A list that has an item, and none twice."""
     stance: Stance = Stance.SERVED

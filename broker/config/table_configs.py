@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.config.config_row import LONG_MAX, ConfigRow, Kind
+from protocol.schemas import SchemaError
+from protocol.schemas.json_schema import load
 
 PREFIX: Final = "frazil.iceberg."
 ENABLE: Final = f"{PREFIX}enable"
@@ -18,7 +20,8 @@ RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
 
 _DECODERS = ("raw", "string", "json", "avro", "protobuf")
 _BY_SCHEMA = ("json", "avro", "protobuf")
-_SCHEMAS = ("by-id", "latest")
+_SCHEMAS = ("by-id", "latest", "inline")
+_SCHEMA_BYTES_MAX = 16_384
 _ENVELOPE = f"{PREFIX}envelope"
 VALUE_SCHEMA: Final = f"{PREFIX}value.schema"
 _PARTITION_BY = f"{PREFIX}partition.by"
@@ -48,6 +51,15 @@ def _check_table(value: str) -> None:
 def _check_subject(value: str) -> None:
     if len(value) > _NAME_MAX or any(each < " " or each == "\x7f" for each in value):
         raise ValueError(f"a subject has no control characters, at most {_NAME_MAX}")
+
+
+def _check_schema(value: str) -> None:
+    """Whether it says types that make columns, the exporter knows."""
+    try:
+        if value.strip() and not isinstance(load(value), dict):
+            raise ValueError("a JSON Schema is an object")
+    except SchemaError as error:
+        raise ValueError(str(error)) from None
 
 
 def _check_hold(value: str) -> None:
@@ -106,6 +118,8 @@ TABLE_CONFIGS: Final = (
     ConfigRow(f"{PREFIX}key.mode", Kind.STRING, "raw", "How keys are decoded.", choices=_DECODERS),
     ConfigRow(f"{PREFIX}key.schema", Kind.STRING, "by-id",
               "As value.schema, for keys.", choices=_SCHEMAS),
+    ConfigRow(f"{PREFIX}key.schema.json", Kind.STRING, "",
+              "As value.schema.json, for keys.", check=_check_schema, bytes_max=_SCHEMA_BYTES_MAX),
     ConfigRow(f"{PREFIX}key.subject", Kind.STRING, "",
               "Subject of the schema registry that has the schemas of keys; empty: the topic's"
               " name and -key.", check=_check_subject),
@@ -141,8 +155,11 @@ TABLE_CONFIGS: Final = (
     ConfigRow(VALUE_SCHEMA, Kind.STRING, "by-id",
               "by-id: the schema that a value's frame or the record's header names (JSON"
               " without either is read by the newest); latest: no value has a frame, all are"
-              " read by the subject's newest schema as it is when an export begins.",
-              choices=_SCHEMAS),
+              " read by the subject's newest schema as it is when an export begins; inline: all"
+              " are JSON, read by the schema in value.schema.json.", choices=_SCHEMAS),
+    ConfigRow(f"{VALUE_SCHEMA}.json", Kind.STRING, "",
+              "A JSON Schema by which all values are read, where value.schema is inline.",
+              check=_check_schema, bytes_max=_SCHEMA_BYTES_MAX),
     ConfigRow(f"{PREFIX}value.subject", Kind.STRING, "",
               "Subject of the schema registry that has the schemas of values; empty: the"
               " topic's name and -value.", check=_check_subject),
@@ -160,7 +177,20 @@ def check_together(configs: Mapping[str, str]) -> str | None:
             f"{_ENVELOPE}={held[_ENVELOPE]} needs values with fields: a {PREFIX}value.mode of json, avro"
             " or protobuf"
         )
-    return _unpartitionable(held)
+    return _without_text(held) or _unpartitionable(held)
+
+
+def _without_text(held: Mapping[str, str]) -> str | None:
+    """Why keys or values cannot be read by a schema of the topic's own; None when they can."""
+    for side in ("value", "key"):
+        name = f"{PREFIX}{side}.schema"
+        if held[name] != "inline":
+            continue
+        if held[f"{PREFIX}{side}.mode"] != "json":
+            return f"{name}=inline needs {PREFIX}{side}.mode=json"
+        if not held[f"{name}.json"]:
+            return f"{name}=inline needs a JSON Schema in {name}.json"
+    return None
 
 
 def _unpartitionable(held: Mapping[str, str]) -> str | None:

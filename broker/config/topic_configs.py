@@ -125,9 +125,6 @@ TABLE_OF_TOPICS: dict[str, ConfigRow] = {
 }
 """By name, sorted."""
 
-VALUE_BYTES_MAX = 4096
-"""No config needs more, and all of a topic's must fit into one entry of the log."""
-
 
 def check(name: str, value: str | None) -> str | None:
     """None when a topic may have this config, else the sentence for INVALID_CONFIG (40)."""
@@ -136,8 +133,8 @@ def check(name: str, value: str | None) -> str | None:
         return f"Unknown topic config name: {name}{values.did_you_mean(name, TABLE_OF_TOPICS)}"
     if value is None:
         return f"Null value not supported for topic configs: {name}"
-    if len(value.encode()) > VALUE_BYTES_MAX:
-        return f"Invalid value for configuration {name}: longer than {VALUE_BYTES_MAX} bytes"
+    if len(value.encode()) > row.bytes_max:
+        return f"Invalid value for configuration {name}: longer than {row.bytes_max} bytes"
     return refusal(row, value)
 
 
@@ -145,11 +142,11 @@ def check_together(configs: Mapping[str, str]) -> str | None:
     """The same for all configs of a topic, each right alone."""
     if (
         configs.get(SCHEMA_VALIDATE, "off").strip() == "id"
-        and table_configs.in_force(configs)[table_configs.VALUE_SCHEMA] == "latest"
+        and (choice := table_configs.in_force(configs)[table_configs.VALUE_SCHEMA]) != "by-id"
     ):
         return (
             f"{SCHEMA_VALIDATE}=id refuses values without the id of a schema, and"
-            f" {table_configs.VALUE_SCHEMA}=latest says that none has one"
+            f" {table_configs.VALUE_SCHEMA}={choice} says that none has one"
         )
     return table_configs.check_together(configs)
 

@@ -40,6 +40,7 @@ from iceberg_export.records import last_records
 from iceberg_export.records.decode import Ints
 from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.runs.partitioning import new_spec
+from iceberg_export.runs.schema_notes import keep_notes
 from iceberg_export.runs.table_choice import choose_table
 from iceberg_export.settings import Settings
 from iceberg_export.steps import Hook, Step, no_hook
@@ -71,6 +72,7 @@ from iceberg_export.tasks.export_split import (
 )
 from iceberg_export.tasks.run_splits import TaskRunner, run_splits
 from iceberg_export.typed.decode_values import Message
+from iceberg_export.typed.inline import missing_notes
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
@@ -211,6 +213,8 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     more = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
     if chosen is not None and spec is not None:
         more[PARTITIONED_BY] = setting_of(chosen)
+    if types is not None:
+        more |= missing_notes(types.notes, {}, has_rows=False)
     state = commit.initialise(
         job.catalog,
         identifier,
@@ -228,6 +232,8 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         envelope, has_data = topic_table.envelope, any(state.offsets.values())
         keep_envelope(job.catalog, identifier, table, envelope, has_data=has_data, pause=job.pause)
         _repartition(job, identifier, table, topic_table, None if _waits(types) else columns)
+        if types is not None:
+            keep_notes(job.catalog, identifier, table, types.notes, job.pause)
     may_be_bad = types is not None or topic_table.mode == "upsert"
     wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
     # Dead letters of another time count as well: a rollback may lead back to their records.

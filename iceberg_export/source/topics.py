@@ -79,7 +79,7 @@ class TopicDecoding:
         now = topic_settings.parse(plan.configs, plan.topic)
         if _shape(now) != _shape(self._loaded.settings):
             raise PlanError(
-                f"the modes or the layout of topic {plan.topic} have changed since its columns were "
+                f"the modes, the layout or the own schema of topic {plan.topic} have changed since its columns were "
                 "told; load it again"
             )
         from iceberg_export.typed.topic_types import TopicTypes
@@ -91,5 +91,7 @@ class TopicDecoding:
         return decoding._replace(typing=typing)
 
 
-def _shape(settings: TopicTable) -> tuple[str, str, str, str]:
-    return settings.value_mode, settings.key_mode, settings.layout, settings.envelope
+def _shape(settings: TopicTable) -> tuple[str, ...]:
+    own = (settings.value_schema_json, settings.key_schema_json)
+    modes = (settings.value_mode, settings.key_mode, settings.layout, settings.envelope)
+    return (*modes, *(own if "inline" in (settings.value_schema, settings.key_schema) else ()))

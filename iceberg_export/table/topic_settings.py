@@ -18,8 +18,8 @@ T = TypeVar("T")
 PREFIX = "frazil.iceberg."
 
 MODES = ("raw", "string", "json", "avro", "protobuf")
-SCHEMA_CHOICES = ("by-id", "latest")
-"""The schema that a record names, or the newest of the subject for all records."""
+SCHEMA_CHOICES = ("by-id", "latest", "inline")
+"""The schema that a record names; for all records the newest of the subject, or one in the settings."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NAME_CHARS_MAX = 255
@@ -136,6 +136,9 @@ class TopicTable:
     """Never empty after `parse`."""
     value_schema: str = _setting(_choice(*SCHEMA_CHOICES), default="by-id")
     key_schema: str = _setting(_choice(*SCHEMA_CHOICES), default="by-id")
+    value_schema_json: str = _setting(str, default="")
+    """A JSON Schema, when `value_schema` is inline."""
+    key_schema_json: str = _setting(str, default="")
     envelope: str = _setting(_choice("none", "debezium"), default="none")
     """debezium: values are change events, and rows are in them."""
     partition_by: tuple[PartitionTerm, ...] | None = _setting(_partition_by, default=None)
@@ -186,4 +189,16 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
             f"topic {topic}: {PREFIX}envelope is {found.envelope}, and {PREFIX}value.mode is "
             f"{found.value_mode}, which has no fields; set it to json, avro or protobuf"
         )
+    _check_inline("value", found.value_schema, found.value_mode, found.value_schema_json, topic)
+    _check_inline("key", found.key_schema, found.key_mode, found.key_schema_json, topic)
     return found
+
+
+def _check_inline(side: str, schema: str, mode: str, text: str, topic: str) -> None:
+    if schema != "inline":
+        return
+    name = f"{PREFIX}{side}.schema"
+    if mode != "json":
+        raise SettingsError(f"topic {topic}: {name}=inline is for {side}.mode=json, not {mode}")
+    if not text:
+        raise SettingsError(f"topic {topic}: {name} is inline, and {name}.json has no JSON Schema")

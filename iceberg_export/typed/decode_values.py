@@ -40,6 +40,7 @@ from iceberg_export.typed.framing import (
     split_frames,
     whole_values,
 )
+from iceberg_export.typed.inline import say_schema
 from iceberg_export.typed.schema_headers import GUID, NO_SCHEMA, SchemaHeaders, parse_schema_header
 from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
 from protocol.schemas import SchemaError
@@ -53,6 +54,12 @@ INCOMPATIBLE = "INCOMPATIBLE"
 STRING = "string"
 KIND_OF_MODE = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
 """What `frazil.iceberg.value.mode` says, to the registry's types."""
+
+
+_NO_JSON_SCHEMA = (
+    ", and the topic has none: register a JSON Schema under its subject, or set"
+    " frazil.iceberg.value.schema (key.schema) to inline and value.schema.json to a JSON Schema"
+)
 
 
 class BadValue(NamedTuple):
@@ -261,7 +268,9 @@ def _groups(
             if default is not None and mode == "json":
                 groups.append(_Group(default, FIRST_MESSAGE, rows))
             else:
-                reason = "the value does not begin with the id of a schema"
+                reason = "the value does not begin with the id of a schema" + (
+                    _NO_JSON_SCHEMA if mode == "json" else ""
+                )
                 bad_values += _bad_values(frames, rows, NOT_FRAMED, reason)
         elif number == NO_SCHEMA:
             reason = "the record's header for the schema names none"
@@ -357,12 +366,12 @@ def _unusable(
     if schema.kind != kind:
         return (
             SCHEMA_INVALID,
-            f"schema {schema.schema_id} is {schema.kind}, the topic's mode {mode}",
+            f"{say_schema(schema.schema_id)} is {schema.kind}, the topic's mode {mode}",
         )
     try:
         fields = row_fields(schema, group.indexes, envelope=envelope)
     except SchemaError as error:
-        return SCHEMA_INVALID, f"schema {schema.schema_id}: {error}"
+        return SCHEMA_INVALID, f"{say_schema(schema.schema_id)}: {error}"
     reason = types.type_mismatch(
         pa.struct(fields_without_dropped(fields, edits)), pa.struct(list(target))
     )

@@ -3,7 +3,7 @@
 Once per run the versions of the topic's subjects are read (the newest thousand); an id, or a GUID
 in a header, that a task meets and that was not among them is asked for when it is met. With
 `value.schema=latest` (or `key.schema`) only the newest version is read, and decodes everything of
-the run. Of a Protobuf file with several messages each counts from when a record is one: which of
+the run; with `inline` the topic's settings have the one schema of all, and nobody is asked. Of a Protobuf file with several messages each counts from when a record is one: which of
 them records are only they say. Tasks get all schemas from the driver, so a task that runs twice comes to the same
 rows. The table grows in commits of its own before any file of the new columns exists; growing is
 repeated against the table as it is until nothing is left to add, so another exporter, or a person,
@@ -30,6 +30,13 @@ from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCH
 from iceberg_export.typed.envelope import row_fields
 from iceberg_export.typed.fields import STRING_FIELDS
 from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.inline import (
+    INLINE,
+    has_other_rows,
+    inline_schema,
+    note_of,
+    say_schema,
+)
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.schema_headers import GUID, guid_number, guid_text
@@ -50,6 +57,8 @@ _NOT_ASKED = Refusal(
 )
 _ALWAYS: Message = (-1, ())
 """In the place of a message: columns that the mode has without any schema."""
+_OWN: Message = (INLINE, FIRST_MESSAGE)
+"""The topic's own schema."""
 
 
 class _SideSchemas(NamedTuple):
@@ -65,14 +74,27 @@ class _SideSchemas(NamedTuple):
     """Ids of the subject's versions, oldest first; of `latest` the newest alone."""
     guids: dict[int, int]
     """Ids by GUIDs (`typed.schema_headers`)."""
-    latest: bool
-    """The newest schema decodes everything."""
+    choice: str
+    """Which schema decodes a record: `topic_settings.SCHEMA_CHOICES`."""
     envelope: bool
     """Values are change events."""
 
     @property
     def has_schemas(self) -> bool:
         return self.mode not in {"raw", "string"}
+
+    @property
+    def latest(self) -> bool:
+        return self.choice == "latest"
+
+    @property
+    def inline(self) -> bool:
+        return self.choice == "inline"
+
+    @property
+    def pinned(self) -> bool:
+        """One schema decodes everything: the newest, or the topic's own."""
+        return self.has_schemas and self.choice != "by-id"
 
     def wanted_fields(self) -> list[pa.Field]:
         """The table's columns of all messages."""
@@ -114,16 +136,21 @@ class TopicTypes:
                 names.VALUE,
                 settings.value_mode,
                 nested=settings.layout == "nested",
-                latest=settings.value_schema == "latest",
+                choice=settings.value_schema,
                 envelope=settings.envelope != "none",
             ),
-            _side_schemas(
-                names.KEY, settings.key_mode, nested=True, latest=settings.key_schema == "latest"
-            ),
+            _side_schemas(names.KEY, settings.key_mode, nested=True, choice=settings.key_schema),
         )
         self._subjects = (settings.value_subject, settings.key_subject)
+        self._notes = {}
+        for side, text in zip(
+            self._sides, (settings.value_schema_json, settings.key_schema_json), strict=True
+        ):
+            if side.inline:
+                _add_inline_schema(side, text)
+                self._notes[side.source] = note_of(side.source, text)
         for side, subject in zip(self._sides, self._subjects, strict=True):
-            if not side.has_schemas:
+            if not side.has_schemas or side.inline:
                 continue
             for one in _versions(registry, subject, newest=side.latest):
                 if assumes_first or side.latest or not _has_several_messages(one):
@@ -159,12 +186,19 @@ class TopicTypes:
                 )
 
     @property
-    def repinned(self) -> frozenset[str]:
-        """Keys or values (`Side.source`) that earlier runs may have decoded by other schemas."""
+    def notes(self) -> Mapping[str, str]:
+        """What a table is to say of the topic's own schemas before it has rows by them
+        (`inline.note_of`), by `Side.source`."""
+        return self._notes
+
+    def repinned(self, properties: Mapping[str, str]) -> frozenset[str]:
+        """Keys or values (`Side.source`) that earlier runs may have decoded by other schemas, given the
+        table's properties."""
         return frozenset(
             side.source
             for side, subject in zip(self._sides, self._subjects, strict=True)
-            if side.latest and side.has_schemas and len(self._registry.versions(subject)) > 1
+            if (side.latest and side.has_schemas and len(self._registry.versions(subject)) > 1)
+            or has_other_rows(side.source, self._notes.get(side.source, ""), properties)
         )
 
     def fetch_schemas(self, unknown: Mapping[str, Iterable[Message]]) -> None:
@@ -230,6 +264,12 @@ class TopicTypes:
                         f"{side.source}: {reason}; set frazil.iceberg.table to "
                         "another name, or the mode back"
                     )
+                if (reason := found.refused[side.source].get(_OWN)) is not None:
+                    raise StateError(
+                        f"the topic's own schema of {side.source} does not fit table "
+                        f"{'.'.join(identifier)}: {reason}; set frazil.iceberg.table to "
+                        "another name, or the schema back"
+                    )
             wanted = [field for side in self._sides for field in side.wanted_fields()]
             grown = schema.grow(catalog, identifier, table, found.columns, wanted)
             if grown is None:
@@ -264,9 +304,17 @@ def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[S
 
 
 def _side_schemas(
-    source: str, mode: str, *, nested: bool, latest: bool, envelope: bool = False
+    source: str, mode: str, *, nested: bool, choice: str, envelope: bool = False
 ) -> _SideSchemas:
-    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, latest, envelope)
+    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, choice, envelope)
+
+
+def _add_inline_schema(side: _SideSchemas, text: str) -> None:
+    """Raises SettingsError."""
+    _add_schema(side, _OWN, inline_schema(side.source, text))
+    if (refusal := side.refused.get(_OWN)) is not None:
+        raise SettingsError(f"{refusal.message}; set another one, or frazil.iceberg.envelope")
+    side.newest.append(INLINE)
 
 
 def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> None:
@@ -282,7 +330,7 @@ def _add_schema(side: _SideSchemas, message: Message, found: Schema | None) -> N
     try:
         side.fields[message] = row_fields(found, indexes, envelope=side.envelope)
     except SchemaError as error:
-        side.refused[message] = Refusal(SCHEMA_INVALID, f"schema {schema_id}: {error}")
+        side.refused[message] = Refusal(SCHEMA_INVALID, f"{say_schema(schema_id)}: {error}")
 
 
 def _know_schema(side: _SideSchemas, schema_id: int, found: Schema) -> bool:
@@ -337,7 +385,7 @@ def _side(
     """Returns what tasks need, for the columns as the table has them, by the exporter's names."""
     refused = dict(known.refused)
     for message, reason in clashes.items():
-        refused[message] = Refusal(INCOMPATIBLE, f"schema {message[0]}: {reason}")
+        refused[message] = Refusal(INCOMPATIBLE, f"{say_schema(message[0])}: {reason}")
     messages = known.fields.keys() - refused.keys()
     fields = [field.name for one in sorted(messages) for field in known.fields[one]]
     names_of_fields = dict.fromkeys(fields)
@@ -354,8 +402,8 @@ def _side(
         messages=frozenset(messages),
         refused=refused,
         others=_NOT_ASKED if _asks_no_more(known) else None,
-        default=newest[-1] if newest and known.mode == "json" and not known.latest else None,
-        pinned=[_NONE, *known.newest][-1] if known.latest and known.has_schemas else None,
+        default=newest[-1] if newest and known.mode == "json" and not known.pinned else None,
+        pinned=[_NONE, *known.newest][-1] if known.pinned else None,
         guids=dict(known.guids),
         target=pa.schema(target),
         edits=ours,

@@ -444,7 +444,11 @@ class _Comparison:
         self.topic_table = topic_settings.parse(topic.configs, topic.name)
         self._types = load_topic_types(job, topic)
         # Which schema was the newest when a record was exported, nobody knows any more.
-        self._left_out = self._types.repinned if self._types is not None else frozenset[str]()
+        self._left_out = (
+            self._types.repinned(table.metadata.properties)
+            if self._types is not None
+            else frozenset[str]()
+        )
         noted = find_redactions(job.catalog, table_identifier(job, topic), topic.topic_id)
         self._redacted = redacted_places(noted)
         self.redactions = redactions_in(noted) if noted is not None else []

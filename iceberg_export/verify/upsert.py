@@ -196,10 +196,11 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
 def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
     """Returns the log's records by bucket. Asks for schemas that only records name."""
     types = load_topic_types(job, topic)
-    if types is not None and types.repinned:
+    if types is not None and types.repinned(exported.table.metadata.properties):
         raise SettingsError(
             f"table of topic {topic.name}: a proof would need the schemas that were the newest when "
-            "records were exported (value.schema or key.schema is latest, and mode upsert)"
+            "records were exported (value.schema or key.schema is latest, or inline and has changed, "
+            "and mode upsert)"
         )
     runner = job.runner()
     splits = job.splits(exported.spans)

@@ -281,6 +281,35 @@ def test_values_without_fields_are_no_change_events(mode: str) -> None:
         assert reason is None
 
 
+@pytest.mark.parametrize("side", ["value", "key"])
+def test_a_topic_that_brings_its_own_schema_has_one_and_reads_json(side: str) -> None:
+    mode, name = f"frazil.iceberg.{side}.mode", f"frazil.iceberg.{side}.schema"
+    configs = {mode: "json", name: "inline", f"{name}.json": '{"type": "object"}'}
+    assert check_together(configs) is None
+    assert f"{name}=inline needs {mode}=json" in str(check_together(configs | {mode: "avro"}))
+    assert f"needs a JSON Schema in {name}.json" in str(
+        check_together({mode: "json", name: "inline"})
+    )
+    assert (
+        "inline says that none has one"
+        in str(check_together(configs | {"frazil.schema.validate": "id"}))
+        or side == "key"
+    )
+
+
+def test_a_schema_of_a_topics_own_is_a_json_object_of_at_most_16_kib() -> None:
+    name = "frazil.iceberg.value.schema.json"
+    whole = '{"title": "' + "x" * (16_384 - 13) + '"}'
+    assert check(name, whole) is None
+    assert check(name, whole + " ") == (
+        f"Invalid value for configuration {name}: longer than 16384 bytes"
+    )
+    for wrong in ("[]", "{", "true", "1"):
+        assert "a JSON Schema is an object" in str(check(name, wrong)) or "not JSON" in str(
+            check(name, wrong)
+        )
+
+
 def test_a_topics_table_is_as_it_was_set_or_by_default() -> None:
     found = in_force({"frazil.iceberg.mode": "upsert", "retention.ms": "5"})
     assert found["frazil.iceberg.mode"] == "upsert"

@@ -4,6 +4,7 @@ Three topics, Avro, Protobuf and JSON, are written to while an export runs over 
 thread; the schema of each grows twice meanwhile. Where the registry is only the agent says. One record in each is no record of its schema.
 """
 
+import json
 import threading
 from typing import Any, NamedTuple
 
@@ -205,3 +206,29 @@ def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, job_of
     assert [field.name for field in avro.spec().fields] == ["id_bucket"]
     keys = job.catalog.load_table(("frazil", "protobuf")).scan().to_arrow()["kafka_key"]
     assert set(keys.to_pylist()) == {"k"}
+
+
+def test_a_topic_of_json_with_a_schema_of_its_own_needs_no_registry(tmp_path):
+    with FrazilDev(tmp_path) as agent:
+        tags = {"type": "array", "items": {"type": "string"}}
+        schema = json.dumps({"properties": {"id": {"type": "integer"}, "tags": tags}})
+        configs = {"value.mode": "json", "value.schema": "inline", "value.schema.json": schema}
+        admin = AdminClient({"bootstrap.servers": agent.bootstrap})
+        create_topic(
+            admin, "bare", 2, {f"frazil.iceberg.{name}": text for name, text in configs.items()}
+        )
+        producer = Producer({"bootstrap.servers": agent.bootstrap})
+        for number in range(100):
+            producer.produce("bare", json.dumps({"id": number, "tags": [str(number)]}))
+        assert producer.flush(60) == 0
+        job = make_job(f"http://127.0.0.1:{agent.http_port}", tmp_path / "tables")
+        (topic,) = (one for one in job.client.topics().topics if one.name == "bare")
+        with Pinned(job.client, "export-bare", 60_000):
+            report = export_topic(job, topic)
+        assert (report.rows, report.dead) == (100, 0)
+        rows = job.catalog.load_table(("frazil", "bare")).scan().to_arrow().select(["id", "tags"])
+        assert sorted(map(tuple, (row.values() for row in rows.to_pylist()))) == [
+            (number, [str(number)]) for number in range(100)
+        ]
+        assert verify_topic(job, topic).problems == ()
+        job.catalog.engine.dispose()

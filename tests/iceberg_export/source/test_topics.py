@@ -168,7 +168,9 @@ def test_a_topic_whose_modes_have_changed_is_loaded_again(here):
     here.world.commit("orders", {0: [avro_orders(here.registry)]})
     told = here.told()
     here.world.configs["orders"] = {"value.mode": "string"}
-    with pytest.raises(PlanError, match="modes or the layout of topic orders have changed"):
+    with pytest.raises(
+        PlanError, match="modes, the layout or the own schema of topic orders have changed"
+    ):
         here.read(told)
 
 

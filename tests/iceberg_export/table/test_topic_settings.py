@@ -22,6 +22,8 @@ def test_every_setting_is_read():
         "key.subject": "k",
         "value.schema": "latest",
         "key.schema": "by-id",
+        "value.schema.json": "{}",
+        "key.schema.json": "",
         "envelope": "debezium",
         "partition.by": "none",
         "bad.records": "fail",
@@ -34,7 +36,7 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        "latest", "by-id", "debezium", (), "fail", "strict", "iceberg", 1000, True, 5,
+        "latest", "by-id", "{}", "", "debezium", (), "fail", "strict", "iceberg", 1000, True, 5,
     )  # fmt: skip
 
 
@@ -49,7 +51,7 @@ def test_empty_values_mean_the_defaults_and_unknown_names_are_left_alone():
     [
         ("mode", "merge", "must be one of append, upsert, not 'merge'"),
         ("value.mode", "xml", "raw, string, json, avro, protobuf"),
-        ("key.schema", "newest", "one of by-id, latest"),
+        ("key.schema", "newest", "one of by-id, latest, inline"),
         ("enable", "yes", "one of true, false"),
         ("max.lag.ms", "-1", "a whole number of milliseconds"),
         ("partition.by", "day(", "cannot be read at 'day('"),
