@@ -191,7 +191,8 @@ def _remarks(verdict: Verdict) -> str:
     counted = (
         (verdict.older, "older ones are in the table alone, retention or compaction took them from the log"),
         (verdict.skipped, "keys lie in several partitions and were not compared"),
-        (verdict.gone, "offsets were gone from the log, or skipped, before they were exported"),
+        (verdict.gone, "offsets were gone from the log before they were exported"),
+        (verdict.passed_over, "offsets were skipped on purpose, by reset-offsets or init"),
         (verdict.behind, "later offsets are not exported yet"),
         (len(verdict.not_compared), f"columns were dropped and added again, and not compared ({columns})"),
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """What `frazil export reset-offsets` would do, without doing it.
 
-The offsets are checked as by the reset itself. Reads no rows, starts no Spark.
+The offsets are checked as by the reset itself. Reads no rows, starts no Spark (to find a time does).
 """
 
 from collections.abc import Mapping

@@ -2,13 +2,14 @@
 
 import argparse
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
 from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
+from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
 from iceberg_export.runs.session import Missing, Session, matching_topics
 from iceberg_export.runs.status import table_source
@@ -17,7 +18,8 @@ from iceberg_export.units import parse_duration_ms
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
 from iceberg_export.upkeep.redact import plan_redaction, redact
-from iceberg_export.upkeep.reset import parse_target, reset_offsets
+from iceberg_export.upkeep.reset import ResetReport, reset_offsets
+from iceberg_export.upkeep.target import End, Target, find_offsets, parse_target, parse_time
 
 OLDER_THAN_MS_MIN = 3_600_000
 OLDER_THAN_MS = 3 * 86_400_000
@@ -26,11 +28,15 @@ OLDER_THAN_MS = 3 * 86_400_000
 def add_commands(commands: Any) -> None:
     """Adds these commands to the parser of `frazil export`."""
     init = commands.add_parser("init", help="make a topic's table and its first, empty snapshot")
+    _add_place(
+        init, "--from", required=False,
+        help="where its export begins: earliest (default), latest, or {partition:offset,...}",
+    )  # fmt: skip
     init.set_defaults(call=_init)
     reset = commands.add_parser("reset-offsets", help="say where a topic's export goes on")
-    reset.add_argument(
-        "--to", metavar="WHERE", required=True,
-        help="earliest, or {partition:offset,...}; rows from there on leave the table",
+    _add_place(
+        reset, "--to", required=True,
+        help="earliest, latest, or {partition:offset,...}; rows from there on leave the table",
     )  # fmt: skip
     reset.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
     reset.set_defaults(call=_reset)
@@ -66,31 +72,73 @@ def add_commands(commands: Any) -> None:
         add_options(command)
 
 
+def _add_place(
+    command: argparse.ArgumentParser,
+    option: str,
+    *,
+    required: bool,
+    help: str,  # noqa: A002
+) -> None:
+    place = command.add_mutually_exclusive_group(required=required)
+    place.add_argument(option, dest="place", metavar="WHERE", help=help)
+    place.add_argument(
+        f"{option}-datetime", dest="time", metavar="TIME",
+        help="the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
+    )  # fmt: skip
+
+
+def _target(arguments: argparse.Namespace) -> Target:
+    """What `_add_place` was given; the log's start when nothing was. Raises SettingsError."""
+    if arguments.time is not None:
+        return parse_time(arguments.time)
+    return End.EARLIEST if arguments.place is None else parse_target(arguments.place)
+
+
 def _init(arguments: argparse.Namespace) -> int:
+    target = _target(arguments)
     with open_session(arguments, Missing.IS_MADE) as session:
         job, topic = job_and_topic(session, arguments.topic)
-        open_tables(job, topic, load_topic_types(job, topic))
-        print(f"{topic.name}: table {'.'.join(table_identifier(job, topic))} is ready")
+        name = ".".join(table_identifier(job, topic))
+        state, _ = open_tables(job, topic, load_topic_types(job, topic))
+        begins = ""
+        if target is not End.EARLIEST:
+            if state.offsets:
+                raise SettingsError(
+                    f"the export into table {name} has begun; reset-offsets says where it goes on"
+                )
+            report = _move(session, job, topic, find_offsets(job, topic, target))
+            begins = f", its export begins at {_pairs(report.offsets)}"
+        session.progress.clear()
+        print(f"{topic.name}: table {name} is ready{begins}")
     return 0
 
 
+def _move(session: Session, job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
+    report = reset_offsets(job, topic, to)
+    try:
+        source = table_source(job, topic, report.offsets)
+        session.client.report_progress(topic, report.offsets, source)
+    except AgentError as error:
+        session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
+    return report
+
+
+def _pairs(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
+
+
 def _reset(arguments: argparse.Namespace) -> int:
-    to = parse_target(arguments.to)
+    target = _target(arguments)
     with open_session(arguments) as session:
         job, topic = job_and_topic(session, arguments.topic)
+        to = find_offsets(job, topic, target)
         if not arguments.yes:
             raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
-        report = reset_offsets(job, topic, to)
-        try:
-            source = table_source(job, topic, report.offsets)
-            session.client.report_progress(topic, report.offsets, source)
-        except AgentError as error:
-            session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
+        report = _move(session, job, topic, to)
         session.progress.clear()
         print(
-            f"{topic.name}: the export goes on at "
-            + ", ".join(f"{p}:{offset}" for p, offset in sorted(report.offsets.items()))
-            + f"; {report.rows_removed} rows left table {report.table}"
+            f"{topic.name}: the export goes on at {_pairs(report.offsets)}"
+            f"; {report.rows_removed} rows left table {report.table}"
             + (f", {report.skipped} offsets are skipped for good" if report.skipped else "")
         )
     return 0

@@ -2,7 +2,7 @@
 loop that decides what is due. Needs an agent, the catalog, and no Spark."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyiceberg.table import Table
@@ -15,7 +15,7 @@ from iceberg_export.plan.splits import PartitionPlan, TopicPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table.catalog import Identifier, find_table, state_of
-from iceberg_export.table.state import State
+from iceberg_export.table.state import Gap, State
 from iceberg_export.units import show_duration
 
 _COLUMNS = ("topic", "partition", "exported to", "log end", "lag", "seconds", "table", "commits",
@@ -65,6 +65,8 @@ class TopicStatus(NamedTuple):
     """How many of them have which reason; None when the rows cannot be read."""
     gaps: int = 0
     """Offsets that retention had removed before they could be exported."""
+    skipped: int = 0
+    """Offsets that a reset went ahead of."""
     names_dead_letters: bool = False
     """The newest commit came with some, which a crash may have kept from their table."""
     failure: Failure | None = None
@@ -110,6 +112,7 @@ def topic_status(
     except ExportError as error:
         behind = _all_of_the_log(job, topic, bytes_enough)
         return TopicStatus(topic.name, name, -1, "-", behind, str(error))
+    gaps = state.gaps if state else ()
     found = TopicStatus(
         topic.name,
         name,
@@ -119,7 +122,8 @@ def topic_status(
         rows=_row_count(table),
         dlq_rows=(_row_count(dead) or 0) if by_code is None else sum(by_code.values()),
         dlq_by_code=by_code,
-        gaps=sum(gap.end - gap.start for gap in state.gaps) if state else 0,
+        gaps=_offsets_of(gap for gap in gaps if not gap.skipped),
+        skipped=_offsets_of(gap for gap in gaps if gap.skipped),
         names_dead_letters=bool(state and state.dead_letters),
     )
     head = table.metadata.snapshot_by_name("main") if table is not None else None
@@ -202,6 +206,10 @@ def _line(status: TopicStatus, row: PartitionStatus, now_ms: int) -> tuple[str, 
     )
 
 
+def _offsets_of(gaps: Iterable[Gap]) -> int:
+    return sum(gap.end - gap.start for gap in gaps)
+
+
 def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
     """Returns the statuses as a table of text, one line per partition."""
     lines: list[tuple[str, ...]] = [_COLUMNS]
@@ -221,6 +229,8 @@ def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             )
         if status.gaps:
             remarks.append(f"{status.topic}: {status.gaps} offsets were deleted unexported")
+        if status.skipped:
+            remarks.append(f"{status.topic}: {status.skipped} offsets were skipped on purpose")
         lines += [_line(status, row, now_ms) for row in status.partitions]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_COLUMNS))]
     text = [
@@ -248,6 +258,7 @@ def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             "dlq_rows": status.dlq_rows,
             "dlq_by_code": status.dlq_by_code,
             "deleted_unexported": status.gaps,
+            "skipped": status.skipped,
             "partitions": [
                 {
                     "partition": row.partition,

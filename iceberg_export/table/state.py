@@ -78,11 +78,13 @@ class TableView(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets [start, end) that retention had removed before they could be exported."""
+    """Offsets [start, end) that nobody exported."""
 
     partition: int
     start: int
     end: int
+    skipped: bool = False
+    """A reset went ahead of them; else retention had removed them."""
 
 
 class LastRecord(NamedTuple):
@@ -173,8 +175,14 @@ def decode_offsets(text: str) -> dict[int, int]:
 
 
 def _encode_gaps(gaps: Sequence[Gap]) -> str:
-    text = json.dumps([list(gap) for gap in gaps], separators=(",", ":"))
+    text = json.dumps(
+        [[*gap[:3], 1] if gap.skipped else gap[:3] for gap in gaps], separators=(",", ":")
+    )
     return _compressed(text, len(gaps))
+
+
+def _decode_gap(partition: int, start: int, end: int, skipped: int = 0) -> Gap:
+    return Gap(int(partition), int(start), int(end), bool(skipped))
 
 
 def _encode_last_records(state: State) -> str:
@@ -230,7 +238,7 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             seq=int(keys[SEQ]),
             run_id=keys[RUN_ID],
             gaps=tuple(
-                Gap(*map(int, gap)) for gap in json.loads(_decompressed(keys.get(GAPS, "[]")))
+                _decode_gap(*gap) for gap in json.loads(_decompressed(keys.get(GAPS, "[]")))
             ),
             dead_letters=keys.get(DEAD_LETTERS, ""),
             line=keys.get(LINE, ""),

@@ -30,8 +30,6 @@ from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.without_rows import without_rows
 
-EARLIEST = "earliest"
-
 
 class ResetReport(NamedTuple):
     table: str
@@ -42,30 +40,9 @@ class ResetReport(NamedTuple):
     """Offsets that will never be exported."""
 
 
-def parse_target(text: str) -> dict[int, int] | None:
-    """`earliest` (None) or `{partition: offset, ...}`, braces optional. Raises SettingsError."""
-    if text.strip() == EARLIEST:
-        return None
-    found: dict[int, int] = {}
-    for part in text.strip().removeprefix("{").removesuffix("}").split(","):
-        number, colon, offset = (piece.strip().strip("'\"") for piece in part.partition(":"))
-        if not (colon and _is_digits(number) and _is_digits(offset)):
-            raise SettingsError(
-                f"--to {text}: say earliest, or partition:offset pairs like {{0:120,1:80}}"
-            )
-        if int(number) in found:
-            raise SettingsError(f"--to {text}: partition {number} is named twice")
-        found[int(number)] = int(offset)
-    return found
-
-
 def _identifier(table: Table) -> Identifier:
     namespace, name = table.name()[-2:]
     return namespace, name
-
-
-def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 class WantedOffsets(NamedTuple):
@@ -193,7 +170,10 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
         )
     known = before.offsets if before else {}
     gaps = before.gaps if before else ()
-    skipped = tuple(Gap(p, known[p], to[p]) for p in sorted(to) if p in known and known[p] < to[p])
+    starts = {p: known.get(p, 0) for p in sorted(to)} if before else {}
+    skipped = tuple(
+        Gap(p, start, to[p], skipped=True) for p, start in starts.items() if start < to[p]
+    )
     new = State(
         topic_id=topic.topic_id,
         offsets={**known, **to},

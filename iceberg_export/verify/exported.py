@@ -1,5 +1,6 @@
 """What of a topic is exported, and can be compared: the table, its offsets, and the log's spans."""
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pyiceberg.table import Table
@@ -9,7 +10,7 @@ from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import PlannedSpan, TopicPlan, check_not_ahead, clip
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table.catalog import find_table, state_of
-from iceberg_export.table.state import State
+from iceberg_export.table.state import Gap, State
 
 
 class ComparedRange(NamedTuple):
@@ -29,12 +30,17 @@ class Exported(NamedTuple):
     ranges: dict[int, ComparedRange]
     """By partition. What a gap policy stepped over, or retention removed later, nobody can compare."""
     spans: list[PlannedSpan]
-    """Of the log, for these ranges."""
+    """Of the log, for these ranges, without what a reset skipped."""
 
     @property
     def gone(self) -> int:
-        """Offsets before the table's that nobody exported."""
-        return sum(gap.end - gap.start for gap in self.state.gaps)
+        """Offsets that retention had removed before they could be exported."""
+        return sum(gap.end - gap.start for gap in self.state.gaps if not gap.skipped)
+
+    @property
+    def passed_over(self) -> int:
+        """Offsets that a reset skipped."""
+        return sum(gap.end - gap.start for gap in self.state.gaps if gap.skipped)
 
 
 def find_exported(job: Job, topic: Topic) -> Exported:
@@ -53,5 +59,18 @@ def find_exported(job: Job, topic: Topic) -> Exported:
         if part is None:
             raise PlanError(f"the plan of {topic.name} leaves out partition {number}")
         ranges[number] = ComparedRange(part.log_start, end, part.compacted)
-        spans += clip(part, start=min(part.log_start, end), end=end, topic=topic.name).spans
+        for first, last in _exported_parts(part.log_start, end, number, state.gaps):
+            spans += clip(part, start=first, end=last, topic=topic.name).spans
     return Exported(".".join(identifier), table, state, plan, ranges, spans)
+
+
+def _exported_parts(
+    start: int, end: int, partition: int, gaps: Iterable[Gap]
+) -> Iterator[tuple[int, int]]:
+    """Yields the offsets of a partition that are to be in the table, in order."""
+    for gap in sorted(gap for gap in gaps if gap.partition == partition):
+        if start < min(gap.start, end):
+            yield start, min(gap.start, end)
+        start = max(start, gap.end)
+    if start < end:
+        yield start, end

@@ -147,7 +147,9 @@ class Verdict(NamedTuple):
     redactions: tuple[Redaction, ...] = ()
     """Who redacted, of all that the table ever had."""
     gone: int = 0
-    """Offsets that were gone from the log before they were exported, or skipped by a reset."""
+    """Offsets that were gone from the log before they were exported."""
+    passed_over: int = 0
+    """Offsets that a reset skipped."""
     not_compared: tuple[str, ...] = ()
     """Columns that somebody dropped and added again: older rows have nothing there."""
     behind: int = 0
@@ -426,6 +428,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         redacted=chunks.redacted,
         redactions=tuple(comparison.redactions),
         gone=exported.gone,
+        passed_over=exported.passed_over,
         not_compared=tuple(sorted(comparison.not_compared)),
         behind=sum(
             max(0, part.stable - max(part.log_start, exported.state.offsets.get(number, 0)))

@@ -190,7 +190,11 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
             for file in shuffled:
                 table.io.delete(file.path)
     verdict = _verdict(topic.name, exported.name, found)
-    return verdict._replace(gone=exported.gone, not_compared=tuple(sorted(added_again(table))))
+    return verdict._replace(
+        gone=exported.gone,
+        passed_over=exported.passed_over,
+        not_compared=tuple(sorted(added_again(table))),
+    )
 
 
 def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:

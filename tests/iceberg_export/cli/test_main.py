@@ -81,7 +81,7 @@ REFUSED = {
     "a pattern that is none": ((*RUN, "--topics", "("), 2, "is no regular expression"),
     "orphans that are young": (("maintain", "--orphans", "--older-than", "10m"), 2, "at least 1h"),
     "an offset that is none": (
-        ("reset-offsets", "--topic", "orders", "--to", "latest", "--yes"), 2, "say earliest"
+        ("reset-offsets", "--topic", "orders", "--to", "newest", "--yes"), 2, "say earliest, latest"
     ),
 }  # fmt: skip
 
@@ -502,51 +502,6 @@ def test_what_the_user_says_of_authentication_wins():
     plain = {"spark.network.crypto.enabled": "false", "spark.driver.bindAddress": "0.0.0.0"}
     conf = spark._configuration({"spark.master": "yarn", **plain})
     assert conf.items() >= plain.items()
-
-
-def test_init_makes_a_table_that_has_a_snapshot(frazil):
-    code, out, _err = frazil("init", "--topic", "orders")
-    assert (code, out) == (0, "orders: table frazil.orders is ready\n")
-    assert frazil("init", "--topic", "orders")[0] == 0
-    assert "0 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
-
-
-def test_reset_offsets_wants_a_yes_and_then_the_next_run_brings_the_rows_again(frazil):
-    frazil("run", "--once")
-    code, out, err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:2}")
-    assert (code, out) == (2, "")
-    assert err.endswith(
-        "this would take the rows from 0:2 on out of table frazil.orders, 3 offsets, for the next "
-        "run to bring them again; say --yes to do it\n"
-    )
-    code, out, _err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:2}", "--yes")
-    said = "orders: the export goes on at 0:2; 3 rows left table frazil.orders\n"
-    assert (code, out) == (0, said)
-    assert frazil("run", "--once")[1].startswith("orders: 3 records")
-    assert "5 records, each exactly once" in frazil("verify", "--topic", "orders")[1]
-
-
-def test_reset_offsets_checks_what_is_wanted_also_without_a_yes(frazil, world, tmp_path):
-    open_catalog({}, tmp_path / "data").engine.dispose()
-    code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "earliest")
-    assert code == 1
-    assert "has no table frazil.orders yet" in err
-    frazil("run", "--once")
-    for wrong, said in (("{0:9}", "offsets 0 to 5, 9 is not"), ("{7:0}", "no partition 7")):
-        code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", wrong)
-        assert code == 2
-        assert said in err
-        assert "--yes" not in err
-    world.commit("orders", {0: [some_records(4, 5)]})
-    _code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:7}")
-    assert "this would skip 2 offsets for good before 0:7; say --yes" in err
-
-
-def test_agents_that_hold_records_for_the_export_hear_of_a_reset(frazil, world):
-    frazil("run", "--once")
-    assert world.exported == {"orders": {"0": 5}}
-    frazil("reset-offsets", "--topic", "orders", "--to", "earliest", "--yes")
-    assert world.exported == {"orders": {"0": 0}}
 
 
 def test_maintain_says_what_it_did_to_each_table(frazil):

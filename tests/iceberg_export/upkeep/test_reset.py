@@ -5,7 +5,6 @@ import pytest
 from iceberg_export.errors import FencedError, OvertakenError, SettingsError, StateError
 from iceberg_export.steps import Step
 from iceberg_export.table.state import Gap
-from iceberg_export.upkeep.reset import parse_target
 from tests.iceberg_export.kit.hooks import Killed, Once
 
 
@@ -53,11 +52,26 @@ def test_going_ahead_skips_and_says_so(here):
     here.fill()
     report = here.reset({1: 8})
     assert (report.rows_removed, report.skipped) == (0, 3)
-    assert here.state().gaps == (Gap(1, 5, 8),)
+    assert here.state().gaps == (Gap(1, 5, 8, skipped=True),)
     here.export()
     assert here.rows() == [row for row in here.wanted() if row[0] == 0 or row[1] not in {5, 6, 7}]
+    verdict = here.verify()
+    assert (verdict.problems, verdict.passed_over, verdict.gone) == ((), 3, 0)
     here.reset({1: 6})
-    assert here.state().gaps == (Gap(1, 5, 6),)
+    assert here.state().gaps == (Gap(1, 5, 6, skipped=True),)
+
+
+def test_a_row_among_the_offsets_that_were_skipped_is_one_too_many(here):
+    here.exported()
+    table = here.table()
+    rows = table.scan(row_filter="kafka_partition = 1 and kafka_offset = 4").to_arrow()
+    here.reset({1: 4})
+    here.reset({1: 5})
+    assert here.verify().problems == ()
+    here.table().append(rows)
+    (problem,) = here.verify().problems
+    assert "partition 1" in problem
+    assert "4 records in the log, 5 in the table" in problem
 
 
 @pytest.mark.parametrize(
@@ -136,22 +150,3 @@ def test_a_reset_that_dies_is_done_whole_or_not_at_all(here, step):
     assert [row[1] for row in here.rows() if row[0] == 0] == list(range(kept))
     here.export()
     assert here.rows() == here.wanted()
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("earliest", None),
-        ("{0:120}", {0: 120}),
-        ("0:1,1:2", {0: 1, 1: 2}),
-        ('{"0": 7, "3": 9}', {0: 7, 3: 9}),
-    ],
-)
-def test_where_to_go_is_read(text, found):
-    assert parse_target(text) == found
-
-
-@pytest.mark.parametrize("text", ["latest", "", "{}", "0", "0:x", "-1:2", "0:1,0:2", "0:1,"])
-def test_where_to_go_is_refused_when_it_cannot_be_read(text):
-    with pytest.raises(SettingsError):
-        parse_target(text)
