@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from iceberg_export.errors import SettingsError
+from iceberg_export.records.seek import lowest
 from iceberg_export.upkeep.target import End, Time, find_offsets, parse_target, parse_time
 from protocol.records import Record
 from tests.iceberg_export.kit.world import InTransaction, some_records
@@ -80,6 +81,10 @@ def test_the_ends_of_the_log_are_offsets(here):
 def test_a_time_is_the_first_record_at_or_after_it_or_the_end(here, millis, wanted, sets):
     fill(here)
     assert offsets(here, Time(millis), *sets) == wanted
+
+
+def test_of_what_several_tasks_find_the_first_counts():
+    assert lowest([{0: 7}, {1: 4}, {0: 3, 1: 9}, {}]) == {0: 3, 1: 4}
 
 
 def test_a_time_is_the_first_record_also_where_later_ones_are_older(here):
