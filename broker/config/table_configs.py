@@ -20,7 +20,7 @@ RETENTION_HOLD_MAX_MS: Final = f"{PREFIX}retention.hold.max.ms"
 
 _DECODERS = ("raw", "string", "json", "avro", "protobuf")
 _BY_SCHEMA = ("json", "avro", "protobuf")
-_SCHEMAS = ("by-id", "latest", "inline")
+_SCHEMAS = ("by-id", "latest", "inline", "infer")
 _SCHEMA_BYTES_MAX = 16_384
 _ENVELOPE = f"{PREFIX}envelope"
 VALUE_SCHEMA: Final = f"{PREFIX}value.schema"
@@ -156,7 +156,8 @@ TABLE_CONFIGS: Final = (
               "by-id: the schema that a value's frame or the record's header names (JSON"
               " without either is read by the newest); latest: no value has a frame, all are"
               " read by the subject's newest schema as it is when an export begins; inline: all"
-              " are JSON, read by the schema in value.schema.json.", choices=_SCHEMAS),
+              " are JSON, read by the schema in value.schema.json; infer: all are JSON, and columns are"
+              " drawn from them.", choices=_SCHEMAS),
     ConfigRow(f"{VALUE_SCHEMA}.json", Kind.STRING, "",
               "A JSON Schema by which all values are read, where value.schema is inline.",
               check=_check_schema, bytes_max=_SCHEMA_BYTES_MAX),
@@ -177,18 +178,28 @@ def check_together(configs: Mapping[str, str]) -> str | None:
             f"{_ENVELOPE}={held[_ENVELOPE]} needs values with fields: a {PREFIX}value.mode of json, avro"
             " or protobuf"
         )
-    return _without_text(held) or _unpartitionable(held)
+    return _without_text(held) or _uninferable(held) or _unpartitionable(held)
+
+
+def _uninferable(held: Mapping[str, str]) -> str | None:
+    """Why types cannot be drawn from keys or values; None when they can."""
+    if held[VALUE_SCHEMA] == "infer" and held[_ENVELOPE] != "none":
+        return f"{_ENVELOPE}={held[_ENVELOPE]} needs a schema: {VALUE_SCHEMA} is infer"
+    if held[f"{PREFIX}key.schema"] == "infer" and held[f"{PREFIX}mode"] == "upsert":
+        return f"{PREFIX}mode=upsert needs columns of keys that do not grow: {PREFIX}key.schema is infer"
+    return None
 
 
 def _without_text(held: Mapping[str, str]) -> str | None:
     """Why keys or values cannot be read by a schema of the topic's own; None when they can."""
     for side in ("value", "key"):
         name = f"{PREFIX}{side}.schema"
-        if held[name] != "inline":
+        choice = held[name]
+        if choice in ("by-id", "latest"):
             continue
         if held[f"{PREFIX}{side}.mode"] != "json":
-            return f"{name}=inline needs {PREFIX}{side}.mode=json"
-        if not held[f"{name}.json"]:
+            return f"{name}={choice} needs {PREFIX}{side}.mode=json"
+        if choice == "inline" and not held[f"{name}.json"]:
             return f"{name}=inline needs a JSON Schema in {name}.json"
     return None
 

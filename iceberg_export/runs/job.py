@@ -163,10 +163,12 @@ class _TopicExport(NamedTuple):
     def upsert(self) -> bool:
         return self.table_settings.mode == "upsert"
 
-    def fetch_schemas(self, unknown: Mapping[str, set[Message]]) -> None:
-        """Asks the registry for schemas that tasks met. Raises ExportError."""
+    def fetch_schemas(self, unknown: Mapping[str, set[Message]], seen: Mapping[str, str]) -> None:
+        """Asks the registry for schemas that tasks met, and takes note of what has no place in inferred
+        types. Raises ExportError."""
         assert self.types is not None
         self.types.fetch_schemas(unknown)
+        self.types.take_seen(seen)
 
 
 def new_run_id(rng: random.Random) -> str:

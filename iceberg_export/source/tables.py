@@ -92,7 +92,9 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
     topic_table = topic_settings.parse(plan.configs, topic)
     seen = schema.columns_view(table)
     types = _types(options, topic_table, plan)
-    grown, _typing = types.read_typing(schema.arrow_schema(seen.columns), seen.edits)
+    grown, _typing = types.read_typing(
+        schema.arrow_schema(seen.columns), seen.edits, table.metadata.properties
+    )
     to_be = [field_as_in_table(field, seen.edits) for field in grown]
     return pa.schema({field.name: field for field in (*columns, *to_be)}.values())
 
@@ -142,7 +144,9 @@ def plan_table(
     if topic_table.typed:
         seen = schema.columns_view(table)
         columns = schema.arrow_schema(seen.columns)
-        _columns, typing = _types(options, topic_table, plan).read_typing(columns, seen.edits)
+        _columns, typing = _types(options, topic_table, plan).read_typing(
+            columns, seen.edits, table.metadata.properties
+        )
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
         decoding = decoding._replace(typing=typing)
     check_partitions(topic, plan, (starting,))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from iceberg_export.errors import PlanError
+from iceberg_export.errors import PlanError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.plan.trust import told_registry
@@ -41,6 +41,11 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     settings = topic_settings.parse(plan.configs, options.topic)
     if not settings.typed:
         return None
+    if "infer" in (settings.value_schema, settings.key_schema):
+        raise SettingsError(
+            f"topic {options.topic}: its columns are inferred, and its table has them: read that with "
+            "option table, or the topic with typed=false"
+        )
     # PyIceberg takes longer to load than a small topic to be read.
     from iceberg_export.table.schema import arrow_schema, table_schema
     from iceberg_export.typed.topic_types import TopicTypes

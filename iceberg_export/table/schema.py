@@ -10,7 +10,8 @@ year 9999) lies in `kafka_timestamp_raw` instead. None at all (Kafka's -1) is nu
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -202,10 +203,12 @@ def grow(
     identifier: Identifier,
     table: Table,
     columns: pa.Schema,
+    *,
     wanted: Sequence[pa.Field],
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Table | None:
     """Brings the columns of `table` to `columns`, which are by the exporter's names, and notes those that
-    schemas want (`column_note`); in a commit of its own, as `send_change`.
+    schemas want (`column_note`); in a commit of its own, as `send_change`. `properties` come with it.
 
     Returns None when there is nothing to do. Raises StateError, CatalogError.
     """
@@ -220,10 +223,17 @@ def grow(
             update.union_by_name(_iceberg(pa.schema(named)))
     grown = column_note.view(note, transaction.table_metadata.schema())
     after = column_note.noted(note, grown.columns, wanted)
-    if after == note and not more:
+    changed = {
+        name: text
+        for name, text in properties.items()
+        if table.metadata.properties.get(name) != text
+    }
+    if after == note and not more and not changed:
         return None
     if after != note:
-        transaction.set_properties({column_note.COLUMNS: column_note.note_text(after)})
+        changed[column_note.COLUMNS] = column_note.note_text(after)
+    if changed:
+        transaction.set_properties(changed)
     return send_change(catalog, identifier, table, transaction)
 
 

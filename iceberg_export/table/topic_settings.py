@@ -18,8 +18,9 @@ T = TypeVar("T")
 PREFIX = "frazil.iceberg."
 
 MODES = ("raw", "string", "json", "avro", "protobuf")
-SCHEMA_CHOICES = ("by-id", "latest", "inline")
-"""The schema that a record names; for all records the newest of the subject, or one in the settings."""
+SCHEMA_CHOICES = ("by-id", "latest", "inline", "infer")
+"""The schema that a record names; for all records the newest of the subject, one in the settings, or types
+that are drawn from the values."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NAME_CHARS_MAX = 255
@@ -189,6 +190,8 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
             f"topic {topic}: {PREFIX}envelope is {found.envelope}, and {PREFIX}value.mode is "
             f"{found.value_mode}, which has no fields; set it to json, avro or protobuf"
         )
+    if "infer" in (found.value_schema, found.key_schema):
+        _check_infer(found, topic)
     _check_inline("value", found.value_schema, found.value_mode, found.value_schema_json, topic)
     _check_inline("key", found.key_schema, found.key_mode, found.key_schema_json, topic)
     return found
@@ -202,3 +205,24 @@ def _check_inline(side: str, schema: str, mode: str, text: str, topic: str) -> N
         raise SettingsError(f"topic {topic}: {name}=inline is for {side}.mode=json, not {mode}")
     if not text:
         raise SettingsError(f"topic {topic}: {name} is inline, and {name}.json has no JSON Schema")
+
+
+def _check_infer(found: TopicTable, topic: str) -> None:
+    for side, schema, mode in (
+        ("value", found.value_schema, found.value_mode),
+        ("key", found.key_schema, found.key_mode),
+    ):
+        if schema == "infer" and mode != "json":
+            raise SettingsError(
+                f"topic {topic}: {PREFIX}{side}.schema=infer is for {side}.mode=json, not {mode}"
+            )
+    if found.value_schema == "infer" and found.envelope != "none":
+        raise SettingsError(
+            f"topic {topic}: change events need a schema: set {PREFIX}value.schema to inline, or "
+            "register one"
+        )
+    if found.key_schema == "infer" and found.mode == "upsert":
+        raise SettingsError(
+            f"topic {topic}: mode upsert tells rows apart by their keys, whose columns cannot grow: "
+            f"set {PREFIX}key.schema to inline"
+        )

@@ -40,6 +40,7 @@ from iceberg_export.typed.typed_rows import (
     DecodedRows,
     RowDecoder,
     RowTyping,
+    add_seen,
     add_unknown,
     first_reason,
     split_keyless,
@@ -94,6 +95,8 @@ class SplitResult(NamedTuple):
     """Why the first bad record is one."""
     unknown: Mapping[str, set[Message]] = {}
     """Messages whose schemas the task did not know; when there are any, nothing was written."""
+    seen: Mapping[str, str] = {}
+    """What inferred types have no place for, by `Side.source` (`inferred.write_seen`)."""
     shuffled: Sequence[ShuffleFile] = ()
     """In mode upsert: what there is instead of `files`."""
     last_records: Mapping[int, LastRecord] = {}
@@ -113,6 +116,7 @@ class _Rows:
         self.left_out = 0
         self.first_reason = ""
         self.unknown: dict[str, set[Message]] = {}
+        self.seen: dict[str, str] = {}
 
     def take(self, piece: SpanRows) -> None:
         if piece.reasons:
@@ -144,6 +148,7 @@ class _Rows:
             return
         for some, decoded in self._decoder.parts(rows):
             add_unknown(self.unknown, decoded.unknown)
+            add_seen(self.seen, decoded.seen)
             if self.unknown:
                 continue
             self._put(decoded, some)
@@ -206,7 +211,7 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
                 tallies[span.partition] = tallies.get(span.partition, Tally()).plus(piece.tally)
         if out.unknown:
             out.discard()
-            return SplitResult(split.number, [], {}, unknown=out.unknown)
+            return SplitResult(split.number, [], {}, unknown=out.unknown, seen=out.seen)
         files, dead_files, shuffled = out.close()
     return SplitResult(
         split.number, files, tallies, dead_files, out.left_out, out.first_reason, shuffled=shuffled,

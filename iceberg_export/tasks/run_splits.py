@@ -32,12 +32,13 @@ def run_splits(
     splits: Sequence[Split],
     *,
     setup: Callable[[], TaskSetup],
-    fetch_schemas: Callable[[Mapping[str, set[Message]]], None],
+    fetch_schemas: Callable[[Mapping[str, set[Message]], Mapping[str, str]], None],
     title: str,
 ) -> list[SplitResult]:
     """Returns the results of all splits. Raises ExportError.
 
     `setup` is called before each round; what it returns knows the schemas fetched so far.
+    `fetch_schemas` is told what a split does not know, and what inferred types have no place for.
     """
     results: dict[int, SplitResult] = {}
     while missing := [split for split in splits if split.number not in results]:
@@ -52,7 +53,7 @@ def run_splits(
             raise CatalogError(f"{len(missing)} tasks gave {len(found)} results")
         for result in found:
             if result.unknown:
-                fetch_schemas(result.unknown)
+                fetch_schemas(result.unknown, result.seen)
             else:
                 results[result.number] = result
     return list(results.values())

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays
 from iceberg_export.typed.arrays import NULL
 from iceberg_export.typed.avro_schema import AvroType
-from iceberg_export.typed.cells import Cells
 
 Bools = npt.NDArray[np.bool_]
 

@@ -5,19 +5,21 @@ which that raises what values can make libraries raise (`OF_VALUES`) is bad, wha
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Bytes, Ints
 from iceberg_export.typed import json_columns, proto_columns
 from iceberg_export.typed.avro_columns import avro_column
 from iceberg_export.typed.avro_schema import AvroType
-from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.fields import Shape, shape_is_record
+from iceberg_export.typed.inferred_columns import inferred_columns
+from iceberg_export.typed.inferred_rows import Inferred, UnseenError
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.reference import UndecodableError, decoder_of
 
@@ -30,6 +32,10 @@ OF_VALUES: tuple[type[Exception], ...] = (
     struct.error,
 )
 """A number that a type of Arrow's or Python's cannot hold, a document that nests too deep, ..."""
+
+
+UNSEEN_MAX = 500
+"""Of rows together: from so many what they have is drawn, and then all are decoded again."""
 
 
 class Payloads(NamedTuple):
@@ -45,6 +51,8 @@ class Rows(NamedTuple):
     """In the schema's own types, a row for each payload."""
     bad: Mapping[int, str]
     """Rows whose payloads cannot be decoded, and why; what the columns have there means nothing."""
+    unseen: Collection[int] = ()
+    """Those of them that have something for which types that were inferred have no place."""
 
 
 Fast = tuple[list[pa.Array], npt.NDArray[np.bool_]]
@@ -66,6 +74,7 @@ def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads, cells: 
     some = Payloads(payloads.data, payloads.starts[places], payloads.lengths[places])
     others = by_reference(shape, fields, some, cells)
     bad = {int(places[row]): message for row, message in others.bad.items()}
+    unseen = [int(places[row]) for row in others.unseen]
     if len(bad) < len(places):
         # Where each row is in the columns with the reference's rows behind them.
         order = np.arange(len(odd))
@@ -73,13 +82,15 @@ def decode_payloads(shape: Shape, fields: pa.Schema, payloads: Payloads, cells: 
         taken = pa.array(order)
         pairs = zip(columns, others.columns, strict=True)
         columns = [pa.concat_arrays(pair).take(taken) for pair in pairs]
-    return Rows(columns, bad)
+    return Rows(columns, bad, unseen)
 
 
 def _fast(shape: Shape, payloads: Payloads, cells: Cells) -> Fast | None:
     if isinstance(shape, AvroType):
         column, odd = avro_column(shape, *payloads, cells)
         return as_columns(shape, column), odd
+    if isinstance(shape, Inferred):
+        return inferred_columns(shape, *payloads, cells)
     if isinstance(shape, JsonType):
         fast = json_columns.is_fast(shape)
         return json_columns.json_columns(shape, *payloads, cells) if fast else None
@@ -99,6 +110,7 @@ def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads, cells: Cel
     decode = decoder_of(shape)
     rows: list[dict[str, object] | None] = []
     bad: dict[int, str] = {}
+    unseen: list[int] = []
     places = zip(payloads.starts.tolist(), payloads.lengths.tolist(), strict=True)
     for row, (start, length) in enumerate(places):
         try:
@@ -106,16 +118,25 @@ def by_reference(shape: Shape, fields: pa.Schema, payloads: Payloads, cells: Cel
         except UndecodableError as error:
             bad[row] = str(error)
             rows.append(None)
+        except UnseenError as error:
+            bad[row] = str(error)
+            unseen.append(row)
+            rows.append(None)
+            if len(unseen) >= UNSEEN_MAX and isinstance(shape, Inferred) and shape.draws:
+                break  # They are a sample: all are decoded again.
         except OF_VALUES as error:
             bad[row] = _error_text(error)
             rows.append(None)
+    for row in range(len(rows), len(payloads.starts)):
+        bad[row] = "it was not looked at"
+        rows.append(None)
     try:
-        return Rows(arrays_of(rows, fields), bad)
+        return Rows(arrays_of(rows, fields), bad, unseen)
     except OF_VALUES:
         for row, message in list(_beyond_types(rows, fields, range(len(rows)))):
             bad[row] = message
             rows[row] = None
-    return Rows(arrays_of(rows, fields), bad)
+    return Rows(arrays_of(rows, fields), bad, unseen)
 
 
 def _beyond_types(

@@ -13,7 +13,7 @@ silently, but for fields whose columns somebody dropped. Fast decoders take whol
 by record, so that both give the same.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Ints
 from iceberg_export.table.edits import NONE, Edits, fields_without_dropped
 from iceberg_export.typed import types
 from iceberg_export.typed.arrays import conform, text_array, utf8_rows
-from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.columns import Payloads, Rows, by_reference, decode_payloads
 from iceberg_export.typed.envelope import CHANGE_FIELDS, decode_changes, read_envelope, row_fields
 from iceberg_export.typed.fields import STRING_FIELDS, Shape, fields_of, shape_of
@@ -40,9 +40,12 @@ from iceberg_export.typed.framing import (
     split_frames,
     whole_values,
 )
-from iceberg_export.typed.inline import say_schema
+from iceberg_export.typed.inferred import Fraction, Seen, Type, join, unseen_in, write_seen
+from iceberg_export.typed.inferred_rows import Inferred
+from iceberg_export.typed.inline import INLINE, say_schema
+from iceberg_export.typed.reference import read_json_value
 from iceberg_export.typed.schema_headers import GUID, NO_SCHEMA, SchemaHeaders, parse_schema_header
-from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
+from iceberg_export.typed.types import AVRO, INFERRED, JSON, PROTOBUF, Schema
 from protocol.schemas import SchemaError
 
 NOT_FRAMED = "NOT_FRAMED"
@@ -58,7 +61,7 @@ KIND_OF_MODE = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
 
 _NO_JSON_SCHEMA = (
     ", and the topic has none: register a JSON Schema under its subject, or set"
-    " frazil.iceberg.value.schema (key.schema) to inline and value.schema.json to a JSON Schema"
+    " frazil.iceberg.value.schema (key.schema) to infer, or to inline with value.schema.json"
 )
 
 
@@ -72,6 +75,8 @@ class BadValue(NamedTuple):
 
 Message = tuple[int, tuple[int, ...]]
 """A schema's id and, in Protobuf, which message of its file; else `FIRST_MESSAGE`."""
+UNSEEN: Message = (INLINE, ())
+"""In the place of a message: values have something for which inferred types have no place yet."""
 
 
 class SchemaSelection(NamedTuple):
@@ -113,6 +118,8 @@ class Decoded(NamedTuple):
     so that what is named is never more than schemas have, whatever values say."""
     changes: pa.Table | None = None
     """Of values in envelopes: `envelope.CHANGE_FIELDS` of each row."""
+    seen: str = ""
+    """What has no place in inferred types (`inferred.write_seen`); its message `UNSEEN` is unknown."""
 
 
 class _Group(NamedTuple):
@@ -130,6 +137,7 @@ class _Piece(NamedTuple):
     """Those that are good."""
     columns: pa.Table
     changes: pa.Table | None = None
+    seen: Seen | None = None
 
 
 def decode(
@@ -169,13 +177,21 @@ def decode(
                 unknown.add(message)
             continue
         read = by_reference if reference else decode_payloads
-        pieces.append(decode_group(frames, group, target, bad_values, partial(read, cells=cells)))
+        piece = decode_group(frames, group, target, bad_values, partial(read, cells=cells))
+        pieces.append(piece)
     columns = _assemble([(one.rows, one.columns) for one in pieces], len(values), target)
     changes = None
     if envelope:
         parts = [(one.rows, one.changes) for one in pieces]
         changes = _assemble(parts, len(values), CHANGE_FIELDS)
-    return Decoded(columns, sorted(bad_values), frames.schema_ids, frozenset(unknown), changes)
+    seen = join(piece.seen for piece in pieces if piece.seen is not None)
+    told = ""
+    if seen != Seen():
+        unknown.add(UNSEEN)
+        told = write_seen(seen)
+    return Decoded(
+        columns, sorted(bad_values), frames.schema_ids, frozenset(unknown), changes, told
+    )
 
 
 def _decode_strings(values: pa.Array, target: pa.Schema) -> Decoded:
@@ -322,8 +338,13 @@ def _decode_group(
     payloads = Payloads(frames.data, frames.starts[rows], frames.lengths[rows])
     fields = fields_of(schema, group.indexes)
     found = read(shape, fields, payloads)
+    unseen = frozenset(found.unseen)
     for row, message in found.bad.items():
-        bad_values.append(BadValue(int(rows[row]), UNDECODABLE, message, int(ids[rows[row]])))
+        code = INCOMPATIBLE if row in unseen else UNDECODABLE
+        bad_values.append(BadValue(int(rows[row]), code, message, int(ids[rows[row]])))
+    seen = None
+    if isinstance(shape, Inferred) and shape.draws:
+        seen = _seen(shape.type, payloads, found.unseen)
     if found.bad:
         good = np.ones(len(rows), np.bool_)
         good[list(found.bad)] = False
@@ -331,7 +352,18 @@ def _decode_group(
         rows = rows[good]
     else:
         columns = found.columns
-    return _Piece(rows, _table(columns, fields, target, len(rows)))
+    return _Piece(rows, _table(columns, fields, target, len(rows)), seen=seen)
+
+
+def _seen(known: Type, payloads: Payloads, rows: Iterable[int]) -> Seen:
+    """What rows have for which there is no place."""
+    found = []
+    for row in rows:
+        start = payloads.starts[row]
+        payload = payloads.data[start : start + payloads.lengths[row]].tobytes()
+        value = read_json_value(payload, Cells(), parse_float=Fraction)
+        found.append(unseen_in(known, value) or Seen())
+    return join(found)
 
 
 def _decode_changes(
@@ -363,7 +395,7 @@ def _unusable(
     """(code, sentence) why no value of this schema can be decoded into the target."""
     schema = group.schema
     kind = KIND_OF_MODE[mode]
-    if schema.kind != kind:
+    if schema.kind != kind and (mode, schema.kind) != ("json", INFERRED):
         return (
             SCHEMA_INVALID,
             f"{say_schema(schema.schema_id)} is {schema.kind}, the topic's mode {mode}",

@@ -12,14 +12,15 @@ import pyarrow as pa
 from iceberg_export.typed import types
 from iceberg_export.typed.avro_schema import AvroType, read_avro
 from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.inferred_rows import Inferred, read_types
 from iceberg_export.typed.json_schema import JsonType, read_json
 from iceberg_export.typed.proto_schema import ProtoMessage, read_protobuf
-from iceberg_export.typed.types import AVRO, JSON, PROTOBUF, Schema
+from iceberg_export.typed.types import AVRO, INFERRED, JSON, PROTOBUF, Schema
 from protocol.schemas import SchemaError
 
 __all__ = ["AVRO", "JSON", "PROTOBUF", "Schema", "SchemaError", "fields_of", "shape_of"]
 
-Shape = AvroType | JsonType | ProtoMessage
+Shape = AvroType | JsonType | ProtoMessage | Inferred
 STRING_FIELDS = pa.schema([(types.VALUE, types.TEXT)])
 """The columns of mode string."""
 
@@ -63,4 +64,6 @@ def _parsed(
         return read_json(text, names)
     if kind == PROTOBUF:
         return read_protobuf(Schema(0, kind, text, names), indexes)
+    if kind == INFERRED:
+        return read_types(text)
     raise SchemaError(f"schemas of type {kind} are not known")

@@ -46,6 +46,16 @@ def say_schema(schema_id: int) -> str:
     return "the topic's own schema" if schema_id == INLINE else f"schema {schema_id}"
 
 
+def inferred_note(source: str) -> str:
+    """Returns the property that says that rows were decoded by types that were inferred."""
+    return f"{PROPERTY}{_SIDES[source]}.inferred"
+
+
+def types_property(source: str) -> str:
+    """Returns the property of a table that has the inferred types of its keys or values."""
+    return f"frazil.inferred.{_SIDES[source]}"
+
+
 def note_of(source: str, text: str) -> str:
     """Returns the property that says that rows were decoded by this text, or one of the same types."""
     told = json.dumps(_shape(read_json(text, {})), separators=(",", ":")).encode()

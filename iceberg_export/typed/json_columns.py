@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
+from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays, types
 from iceberg_export.typed.arrays import Bools
-from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.json_schema import JsonType
 
 ROWS_FEW = 16
@@ -26,7 +26,7 @@ ROWS_FEW = 16
 LINES_BYTES_MAX = 1 << 30
 """Arrow's reader wants all lines in one block of 32 bits."""
 
-_DEPTH_MAX = 100
+DEPTH_MAX = 100
 _QUOTE, _BACKSLASH, _SPACE, _LINE_FEED = ord('"'), ord("\\"), ord(" "), ord("\n")
 _OPEN, _CLOSE, _LIST, _NULL = ord("{"), ord("}"), ord("["), ord("n")
 
@@ -40,7 +40,7 @@ def _table_of(kinds: tuple[tuple[bytes, int], ...]) -> Bytes:
 
 # What a byte outside strings is. No N and I: Arrow's reader takes NaN and Infinity.
 _PLAIN, _BLANK, _OPENS, _CLOSES, _REFUSED = range(5)
-_KINDS = _table_of(
+KINDS = _table_of(
     (
         (bytes(range(32)), _REFUSED),
         (b" \t\r\n", _BLANK),
@@ -68,14 +68,31 @@ def json_columns(
     lines = np.empty(int(lengths.sum()) + 3 * len(starts), np.uint8)
     ends = np.zeros(len(starts) + 1, np.int64)
     listed = _write_lines(data, (starts, lengths), lines, (ends[1:], odd))
+    return columns_of_lines(shape, (lines, ends), (odd, int(listed)), cells), odd
+
+
+def columns_of_lines(
+    shape: JsonType,
+    text: tuple[Bytes, Ints],
+    counted: tuple[Bools, int],
+    cells: Cells,
+    *,
+    only: bool = False,
+) -> list[pa.Array]:
+    """Returns the columns of lines and their ends; `counted` has which rows are odd, to which this adds, and
+    how many objects and nulls are elements of lists. `only`: lines with other fields are odd. Raises
+    TooManyCellsError."""
+    lines, ends = text
+    odd, listed = counted
     # Other elements take more bytes than cells.
-    cells.take(int(listed) * _nodes_listed(shape))
+    cells.take(listed * _nodes_listed(shape))
     pieces: list[list[pa.Array]] = []
-    spans = [(0, len(starts))] if len(starts) else []
+    spans = [(0, len(odd))] if len(odd) else []
     while spans:
         first, last = spans.pop()
         span = pa.py_buffer(lines[ends[first] : ends[last]])
-        found = _parse(shape, span, last - first) if span.size < LINES_BYTES_MAX else None
+        fits = span.size < LINES_BYTES_MAX
+        found = _parse(shape, span, last - first, only=only) if fits else None
         if found is not None:
             pieces.append(found)
         elif last - first <= ROWS_FEW:
@@ -85,11 +102,11 @@ def json_columns(
             middle = (first + last) // 2
             spans += [(middle, last), (first, middle)]
     if not pieces:
-        return [pa.nulls(0, one.arrow) for _, one in shape.fields], odd
-    return [pa.concat_arrays(column) for column in zip(*pieces, strict=True)], odd
+        return [pa.nulls(0, one.arrow) for _, one in shape.fields]
+    return [pa.concat_arrays(column) for column in zip(*pieces, strict=True)]
 
 
-def _parse(shape: JsonType, lines: pa.Buffer, count: int) -> list[pa.Array] | None:
+def _parse(shape: JsonType, lines: pa.Buffer, count: int, *, only: bool) -> list[pa.Array] | None:
     """The columns of these lines; None when one of them is not what the schema says."""
     try:
         table = arrow_json.read_json(
@@ -97,7 +114,7 @@ def _parse(shape: JsonType, lines: pa.Buffer, count: int) -> list[pa.Array] | No
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=lines.size + 1),
             parse_options=arrow_json.ParseOptions(
                 explicit_schema=pa.schema([(name, _wanted(one)) for name, one in shape.fields]),
-                unexpected_field_behavior="ignore",
+                unexpected_field_behavior="error" if only else "ignore",
             ),
         ).combine_chunks()
     except pa.ArrowInvalid:
@@ -180,7 +197,7 @@ def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> int:
     ends, odd = out
     place = 0
     listed = 0
-    above = np.zeros(_DEPTH_MAX + 2, np.uint8)
+    above = np.zeros(DEPTH_MAX + 2, np.uint8)
     for row in range(len(starts)):
         at = starts[row]
         end = at + lengths[row]
@@ -222,7 +239,7 @@ def _copy_object(data: Bytes, at: int, end: int, out: Any, above: Bytes) -> int:
             else:
                 in_string = byte != _QUOTE
         else:
-            kind = _KINDS[byte]
+            kind = KINDS[byte]
             if byte in (_OPEN, _NULL) and depth > 0 and above[depth] == _LIST:
                 listed += 1
             if kind == _BLANK:
@@ -236,7 +253,7 @@ def _copy_object(data: Bytes, at: int, end: int, out: Any, above: Bytes) -> int:
                 depth -= 1
                 is_closed = depth == 0
             in_string = byte == _QUOTE
-            if depth > _DEPTH_MAX:
+            if depth > DEPTH_MAX:
                 return -1
         place += 1
     return listed if is_closed and not in_string else -1

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Bytes, Ints, compiled
 from iceberg_export.typed import arrays
 from iceberg_export.typed.arrays import NULL, Bools
-from iceberg_export.typed.cells import Cells
 from iceberg_export.typed.proto_schema import ProtoField, ProtoType
 from iceberg_export.typed.reference import SECONDS_MAX, SECONDS_MIN
 

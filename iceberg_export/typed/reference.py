@@ -22,9 +22,11 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.message import DecodeError
 from typing_extensions import override
 
+from iceberg_export.records.cells import CELLS_MAX, Cells
 from iceberg_export.typed.avro_schema import AvroType
-from iceberg_export.typed.cells import CELLS_MAX, Cells
 from iceberg_export.typed.fields import Shape, shape_is_record
+from iceberg_export.typed.inferred import Fraction
+from iceberg_export.typed.inferred_rows import Inferred, place
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.proto_schema import ProtoField, ProtoMessage, ProtoType
 from iceberg_export.typed.types import TEXT, VALUE
@@ -48,6 +50,8 @@ def decoder_of(shape: Shape) -> Decoder:
         return _proto_decoder(shape)
     is_record = shape_is_record(shape)
     read: Callable[[bytes, Cells], Any]
+    if isinstance(shape, Inferred):
+        return _inferred_decoder(shape)
     if isinstance(shape, AvroType):
         avro, schema = shape, _plain_schema(shape)
         read = lambda payload, cells: _read_avro(avro, schema, payload, cells)  # noqa: E731
@@ -277,10 +281,25 @@ def _check_json_size(payload: bytes, cells: Cells) -> None:
     cells.take(sum(map(payload.count, marks)))
 
 
+def _inferred_decoder(shape: Inferred) -> Decoder:
+    def decode(payload: bytes, cells: Cells) -> dict[str, Any]:
+        value = read_json_value(payload, cells, parse_float=Fraction)
+        return place(shape.type, value, full=shape.full, lenient=shape.lenient, take=cells.take)
+
+    return decode
+
+
 def _read_json(shape: JsonType, payload: bytes, cells: Cells) -> Any:
+    return _json(shape, read_json_value(payload, cells), VALUE, cells)
+
+
+def read_json_value(
+    payload: bytes, cells: Cells, *, parse_float: Callable[[str], float] = float
+) -> Any:
+    """Returns the value of a JSON text. Raises UndecodableError, TooManyCellsError."""
     _check_json_size(payload, cells)
     try:
-        value = json.loads(_text(payload), parse_constant=_refuse_constant)
+        return json.loads(_text(payload), parse_constant=_refuse_constant, parse_float=parse_float)
     except (json.JSONDecodeError, RecursionError) as error:
         raise UndecodableError(f"the value is not JSON: {error}") from error
     except UndecodableError:
@@ -288,7 +307,6 @@ def _read_json(shape: JsonType, payload: bytes, cells: Cells) -> Any:
     except ValueError as error:
         # Python refuses to read numbers of thousands of digits.
         raise UndecodableError(f"the value is not JSON that can be read: {error}") from error
-    return _json(shape, value, VALUE, cells)
 
 
 def _json(shape: JsonType, value: Any, path: str, cells: Cells) -> Any:

@@ -12,6 +12,7 @@ may change it at the same time.
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,22 +27,43 @@ from iceberg_export.table.commit import Pause
 from iceberg_export.table.edits import NONE, Edits, fields_without_dropped, width
 from iceberg_export.table.evolve import evolve
 from iceberg_export.table.topic_settings import TopicTable
-from iceberg_export.typed.decode_values import INCOMPATIBLE, SCHEMA_INVALID, SCHEMA_UNKNOWN, Message
+from iceberg_export.typed.decode_values import (
+    INCOMPATIBLE,
+    SCHEMA_INVALID,
+    SCHEMA_UNKNOWN,
+    UNSEEN,
+    Message,
+)
 from iceberg_export.typed.envelope import row_fields
 from iceberg_export.typed.fields import STRING_FIELDS
 from iceberg_export.typed.framing import FIRST_MESSAGE
+from iceberg_export.typed.inferred import (
+    DRAWS,
+    EXACT,
+    LENIENT,
+    NOTHING,
+    Seen,
+    Type,
+    draw,
+    join,
+    read_seen,
+    write_types,
+)
+from iceberg_export.typed.inferred_rows import fields_of_type, read_types
 from iceberg_export.typed.inline import (
     INLINE,
     has_other_rows,
+    inferred_note,
     inline_schema,
     note_of,
     say_schema,
+    types_property,
 )
 from iceberg_export.typed.proto_schema import message_paths
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.schema_headers import GUID, guid_number, guid_text
 from iceberg_export.typed.typed_rows import Refusal, RowTyping, Side, column_name, side_columns
-from iceberg_export.typed.types import PROTOBUF, Schema
+from iceberg_export.typed.types import INFERRED, PROTOBUF, Schema
 from protocol.schemas import SchemaError
 
 GROW_ATTEMPTS_MAX = 10
@@ -78,6 +100,8 @@ class _SideSchemas(NamedTuple):
     """Which schema decodes a record: `topic_settings.SCHEMA_CHOICES`."""
     envelope: bool
     """Values are change events."""
+    seen: list[Seen]
+    """What has no place in it so far."""
 
     @property
     def has_schemas(self) -> bool:
@@ -90,6 +114,10 @@ class _SideSchemas(NamedTuple):
     @property
     def inline(self) -> bool:
         return self.choice == "inline"
+
+    @property
+    def infers(self) -> bool:
+        return self.choice == "infer"
 
     @property
     def pinned(self) -> bool:
@@ -149,8 +177,11 @@ class TopicTypes:
             if side.inline:
                 _add_inline_schema(side, text)
                 self._notes[side.source] = note_of(side.source, text)
+            elif side.infers:
+                _add_inferred_types(side, NOTHING)
+                self._notes[side.source] = inferred_note(side.source)
         for side, subject in zip(self._sides, self._subjects, strict=True):
-            if not side.has_schemas or side.inline:
+            if not side.has_schemas or side.choice in {"inline", "infer"}:
                 continue
             for one in _versions(registry, subject, newest=side.latest):
                 if assumes_first or side.latest or not _has_several_messages(one):
@@ -170,8 +201,8 @@ class TopicTypes:
 
     @property
     def waits_for_messages(self) -> bool:
-        """Columns may come with the first record of a message of some Protobuf file."""
-        return any(
+        """Columns may come with the first record of a message of some Protobuf file, or of any value."""
+        return any(side.infers for side in self._sides) or any(
             _has_several_messages(one) for side in self._sides for one in side.schemas.values()
         )
 
@@ -207,6 +238,8 @@ class TopicTypes:
         for side in self._sides:
             for message in sorted(unknown.get(side.source, ())):
                 number, _ = message
+                if message == UNSEEN:
+                    continue
                 if number not in side.schemas and _asks_no_more(side):
                     continue
                 if number < GUID:
@@ -219,15 +252,28 @@ class TopicTypes:
                     reason = f"the registry has no schema {guid_text(number)}"
                     side.refused[message] = Refusal(SCHEMA_UNKNOWN, reason)
 
+    def take_seen(self, seen: Mapping[str, str]) -> None:
+        """Takes note of what has no place in inferred types, by `Side.source` (`inferred.write_seen`): the
+        table grows by it next."""
+        for side in self._sides:
+            if text := seen.get(side.source):
+                side.seen.append(read_seen(text))
+
     def columns(self) -> pa.Schema:
         """Returns columns of a new table, beside those that every table has."""
         return self._evolve_sides(pa.schema([]), NONE, may_grow=True).columns
 
-    def read_typing(self, columns: pa.Schema, edits: Edits = NONE) -> tuple[pa.Schema, RowTyping]:
+    def read_typing(
+        self,
+        columns: pa.Schema,
+        edits: Edits = NONE,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[pa.Schema, RowTyping]:
         """Columns grown by what the schemas need, and how rows come into them: for who reads
         records that are not in the table yet, which may not have grown so far. The columns are by the
-        exporter's names."""
+        exporter's names; `properties` are the table's. What has no place in inferred types is left out."""
         self.check_newest()
+        self._read_inferred(properties, LENIENT)
         for side in self._sides:
             _add_exported_messages(side, columns, edits)
         found = self._evolve_sides(columns, edits, may_grow=True)
@@ -237,6 +283,7 @@ class TopicTypes:
         """Returns what tasks need for the table as it is."""
         seen = schema.columns_view(table)
         columns = schema.arrow_schema(seen.columns)
+        self._read_inferred(table.metadata.properties)
         return self._typing(self._evolve_sides(columns, seen.edits, may_grow=False), seen.edits)
 
     def evolve_table(
@@ -256,6 +303,8 @@ class TopicTypes:
         for _ in pause.attempts(GROW_ATTEMPTS_MAX):
             seen = schema.columns_view(table)
             columns = schema.arrow_schema(seen.columns)
+            how = DRAWS if may_grow else EXACT
+            inferred = self._read_inferred(table.metadata.properties, how)
             found = self._evolve_sides(columns, seen.edits, may_grow=may_grow)
             for side in self._sides:
                 if (reason := found.refused[side.source].get(_ALWAYS)) is not None:
@@ -271,13 +320,35 @@ class TopicTypes:
                         "another name, or the schema back"
                     )
             wanted = [field for side in self._sides for field in side.wanted_fields()]
-            grown = schema.grow(catalog, identifier, table, found.columns, wanted)
+            grown = schema.grow(
+                catalog, identifier, table, found.columns, wanted=wanted, properties=inferred
+            )
             if grown is None:
+                for side in self._sides:
+                    side.seen.clear()
                 return table, self._typing(found, seen.edits)
             table = grown
         raise CatalogError(
             f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
         )
+
+    def _read_inferred(self, properties: Mapping[str, str], how: int = EXACT) -> dict[str, str]:
+        """Takes inferred types from a table, and with `DRAWS` draws what has no place in them; returns the
+        table's properties for them. Raises StateError."""
+        wanted = {}
+        for side in self._sides:
+            if not side.infers:
+                continue
+            name = types_property(side.source)
+            try:
+                known = read_types(properties[name]).type if name in properties else NOTHING
+            except SchemaError as error:
+                raise StateError(f"the property {name} of the table: {error}") from error
+            if how == DRAWS:
+                known = draw(known, join(side.seen)) if side.seen else known
+                wanted[name] = write_types(known)
+            _add_inferred_types(side, known, how)
+        return wanted
 
     def _evolve_sides(self, columns: pa.Schema, edits: Edits, *, may_grow: bool) -> _Evolved:
         portable = self._settings.types == "portable"
@@ -306,7 +377,13 @@ def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[S
 def _side_schemas(
     source: str, mode: str, *, nested: bool, choice: str, envelope: bool = False
 ) -> _SideSchemas:
-    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, choice, envelope)
+    return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, choice, envelope, [])
+
+
+def _add_inferred_types(side: _SideSchemas, known: Type, how: int = EXACT) -> None:
+    side.schemas[INLINE] = Schema(INLINE, INFERRED, write_types(known, how))
+    side.fields[_OWN] = pa.schema(fields_of_type(known))
+    side.newest[:] = [INLINE]
 
 
 def _add_inline_schema(side: _SideSchemas, text: str) -> None:

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_export import names
+from iceberg_export.records.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
 from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.table.edits import NONE, Edits, field_as_in_table
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
-from iceberg_export.typed.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,
     UNDECODABLE,
@@ -38,6 +38,7 @@ from iceberg_export.typed.decode_values import (
     decode,
 )
 from iceberg_export.typed.envelope import CHANGE_FIELDS
+from iceberg_export.typed.inferred import join, read_seen, write_seen
 from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_schema_headers
 from iceberg_export.typed.types import Schema
 
@@ -147,6 +148,8 @@ class DecodedRows(NamedTuple):
     """The others, of DEAD_ROW_SCHEMA; without the run's id."""
     unknown: dict[str, set[Message]]
     """Messages whose schemas are unknown, by `Side.source`; when there are any, the rest is void."""
+    seen: Mapping[str, str] = {}
+    """What inferred types have no place for, by `Side.source` (`inferred.write_seen`)."""
     deleted: pa.Array | None = None
     """Of change events: which of the good rows are deletes, whatever columns the table has."""
 
@@ -209,6 +212,14 @@ def add_unknown(known: dict[str, set[Message]], found: Mapping[str, set[Message]
         known[source] = set(heapq.nsmallest(UNKNOWN_MAX, every))
 
 
+def add_seen(known: dict[str, str], found: Mapping[str, str]) -> None:
+    """Adds what inferred types have no place for, by `Side.source`."""
+    for source, text in found.items():
+        if text:
+            both = [read_seen(one) for one in (known.get(source, ""), text) if one]
+            known[source] = write_seen(join(both))
+
+
 def refuse_unknown(typing: RowTyping, unknown: Mapping[str, set[Message]]) -> RowTyping:
     """Returns the same, but records of unknown schemas are bad ones."""
 
@@ -260,6 +271,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
     columns: dict[str, pa.Array] = {}
     bad_values: dict[int, BadValue] = {}
     unknown: dict[str, set[Message]] = {}
+    seen: dict[str, str] = {}
     deleted = None
     for side in (typing.value, typing.key):
         values = _single_array(rows.column(side.source))
@@ -269,6 +281,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
         decoded = _decoded(side, values, rows.column(names.HEADERS), cells, reference=reference)
         if decoded.unknown:
             unknown[side.source] = set(decoded.unknown)
+            seen[side.source] = decoded.seen
             continue
         columns |= _columns(side, values, decoded)
         if decoded.changes is not None:
@@ -277,7 +290,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
             what = "" if side.source == names.VALUE else "key: "
             bad_values.setdefault(one.row, one._replace(message=what + one.message))
     if unknown:
-        return DecodedRows(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown)
+        return DecodedRows(rows.slice(0, 0), DEAD_ROW_SCHEMA.empty_table(), unknown, seen)
     kept = {
         field.name: rows.column(field.name)
         for field in ROW_SCHEMA
@@ -287,13 +300,13 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
     for row, reason in rows_without_partition(typing.truncations, table).items():
         bad_values.setdefault(row, BadValue(row, NO_PARTITION, reason, -1))
     if not bad_values:
-        return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {}, deleted)
+        return DecodedRows(table, DEAD_ROW_SCHEMA.empty_table(), {}, deleted=deleted)
     good: npt.NDArray[np.bool_] = np.ones(rows.num_rows, np.bool_)
     good[list(bad_values)] = False
     kept_rows = pa.array(good)
     deleted = None if deleted is None else deleted.filter(kept_rows)
     bad = _dead_letter_rows(rows, bad_values)
-    return DecodedRows(table.filter(kept_rows), bad, {}, deleted)
+    return DecodedRows(table.filter(kept_rows), bad, {}, deleted=deleted)
 
 
 def split_keyless(rows: pa.Table) -> tuple[pa.Table, pa.Table]:

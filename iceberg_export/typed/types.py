@@ -14,6 +14,8 @@ import pyarrow as pa
 from protocol.schemas import SchemaError
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+INFERRED = "INFERRED"
+"""No schema of a registry: types of JSON that were drawn from values (`inferred`)."""
 
 TEXT = pa.large_string()
 BYTES = pa.large_binary()
@@ -42,7 +44,7 @@ class Schema(NamedTuple):
 
     schema_id: int
     kind: str
-    """AVRO, JSON or PROTOBUF."""
+    """AVRO, JSON, PROTOBUF or INFERRED."""
     text: str
     references: Mapping[str, str] = {}
     """Texts of the schemas it refers to, also indirectly, by the name it uses for each."""

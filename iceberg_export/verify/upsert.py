@@ -222,7 +222,7 @@ def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
             upsert=True,
         )
 
-    def fetch_schemas(unknown: Mapping[str, set[Message]]) -> None:
+    def fetch_schemas(unknown: Mapping[str, set[Message]], _seen: Mapping[str, str]) -> None:
         assert types is not None
         types.fetch_schemas(unknown)
 

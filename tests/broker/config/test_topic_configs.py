@@ -297,6 +297,23 @@ def test_a_topic_that_brings_its_own_schema_has_one_and_reads_json(side: str) ->
     )
 
 
+def test_columns_are_inferred_from_json_that_is_no_change_event_and_no_key_of_upserts() -> None:
+    value, key = "frazil.iceberg.value", "frazil.iceberg.key"
+    configs = {f"{value}.mode": "json", f"{value}.schema": "infer"}
+    assert check_together(configs) is None
+    assert check_together(configs | {"frazil.iceberg.mode": "upsert"}) is None
+    for more, said in (
+        ({f"{value}.mode": "avro"}, f"{value}.schema=infer needs {value}.mode=json"),
+        ({"frazil.iceberg.envelope": "debezium"}, f"needs a schema: {value}.schema is infer"),
+        ({"frazil.schema.validate": "id"}, "infer says that none has one"),
+        (
+            {f"{key}.mode": "json", f"{key}.schema": "infer", "frazil.iceberg.mode": "upsert"},
+            "columns of keys that do not grow",
+        ),
+    ):
+        assert said in str(check_together(configs | more))
+
+
 def test_a_schema_of_a_topics_own_is_a_json_object_of_at_most_16_kib() -> None:
     name = "frazil.iceberg.value.schema.json"
     whole = '{"title": "' + "x" * (16_384 - 13) + '"}'

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from iceberg_export.records.cells import CELLS_MAX
 from iceberg_export.records.decode import BATCH_BYTES_MAX, HEADERS_MAX, PIECE_BYTES
-from iceberg_export.typed.cells import CELLS_MAX
 from protocol import records
 from protocol.records import Record, build_batch
 

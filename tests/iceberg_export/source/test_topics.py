@@ -164,6 +164,12 @@ def test_of_schemas_that_came_after_the_columns_were_told_only_those_are_shown(h
     assert here.read()[-1]["id"] > 1 << 40
 
 
+def test_a_topic_whose_columns_are_inferred_is_read_through_its_table_or_as_bytes(here):
+    here.world.configs["orders"] = {"value.mode": "json", "value.schema": "infer"}
+    with pytest.raises(SettingsError, match=r"read that with option table, or .* typed=false"):
+        here.told()
+
+
 def test_a_topic_whose_modes_have_changed_is_loaded_again(here):
     here.world.commit("orders", {0: [avro_orders(here.registry)]})
     told = here.told()

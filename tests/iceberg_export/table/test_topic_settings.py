@@ -51,7 +51,7 @@ def test_empty_values_mean_the_defaults_and_unknown_names_are_left_alone():
     [
         ("mode", "merge", "must be one of append, upsert, not 'merge'"),
         ("value.mode", "xml", "raw, string, json, avro, protobuf"),
-        ("key.schema", "newest", "one of by-id, latest, inline"),
+        ("key.schema", "newest", "one of by-id, latest, inline, infer"),
         ("enable", "yes", "one of true, false"),
         ("max.lag.ms", "-1", "a whole number of milliseconds"),
         ("partition.by", "day(", "cannot be read at 'day('"),
