@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
+from iceberg_export.records import cells
 from iceberg_export.records.cells import CELLS_MAX, Cells, TooManyCellsError
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.typed import cells
 from iceberg_export.typed.fields import AVRO, JSON, PROTOBUF, Schema, fields_of, shape_of
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.typed_rows import RowDecoder, RowTyping, Side

@@ -68,7 +68,7 @@ CELL_BYTES = 40
 TYPED = """
 import sys
 from iceberg_export.typed.typed_rows import RowDecoder
-from tests.iceberg_export.typed.test_cells import protobuf_of, rows_of, typing_of, wide_protobuf
+from tests.iceberg_export.records.test_cells import protobuf_of, rows_of, typing_of, wide_protobuf
 
 def peak():
     status = open("/proc/self/status").read()
