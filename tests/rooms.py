@@ -428,6 +428,7 @@ SHELLS = {
         "runs.session",
         "runs.status",
         "runs.table_choice",
+        "runs.type_sample",
         "settings",
         "settings_reference",
         "source.data_source",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
-from iceberg_export.cli.preview import preview_topic, render_preview
+from iceberg_export.cli.preview import preview_topic, render_preview, render_sample
 from iceberg_export.cli.table_commands import add_commands
 from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import ExportError, StateError
@@ -23,6 +23,7 @@ from iceberg_export.runs.job import table_identifier
 from iceberg_export.runs.loop import DEAD_LETTERS, Clock, Runner, StopRequest
 from iceberg_export.runs.session import Missing, matching_topics
 from iceberg_export.runs.status import render, render_json, topic_status
+from iceberg_export.runs.type_sample import sample_types
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.catalog_view import create_latest_view
 from iceberg_export.table.latest_view import QUOTES, create_view_statement
@@ -70,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, status):
         command.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
     plan = commands.add_parser("plan", help="what a run would read and write, without doing it")
+    plan.add_argument(
+        "--infer",
+        action="store_true",
+        help="show the columns that its JSON would get without a schema",
+    )
     plan.set_defaults(call=_plan)
     view = commands.add_parser(
         "view", help="a view of each key's newest record: print its statement, or make it"
@@ -144,8 +150,11 @@ def _plan(arguments: argparse.Namespace) -> int:
         job, topic = job_and_topic(session, arguments.topic)
         parallelism = spark.parallelism_of(session.settings.spark)
         preview = preview_topic(job, topic, parallelism=parallelism)
+        sample = sample_types(job, topic) if arguments.infer else None
         session.progress.clear()
         print(render_preview(preview))
+        if sample is not None:
+            print(render_sample(topic.name, sample))
     return 0
 
 

@@ -1,6 +1,6 @@
 """`frazil export plan`: what the next run of a topic would read, without doing it.
 
-Asks an agent and the catalog, reads no chunk, starts no Spark. What is counted is what the next
+Asks an agent and the catalog, reads no chunk (but for `--infer`), starts no Spark. What is counted is what the next
 run would do with the same settings, commit by commit; a run that begins later finds more.
 """
 
@@ -16,7 +16,9 @@ from iceberg_export.plan.splits import (
 )
 from iceberg_export.records.read_chunks import merge_reads
 from iceberg_export.runs.job import TASKS_PER_CORE, Job, table_identifier
+from iceberg_export.runs.type_sample import TypeSample
 from iceberg_export.table.catalog import find_table, state_of
+from iceberg_export.table.evolve import iceberg_type
 from iceberg_export.units import show_bytes
 
 
@@ -131,4 +133,22 @@ def render_preview(preview: Preview) -> str:
         f"{len(preview.commits)} commits, {requests} GETs, {show_bytes(size)}; "
         f"tasks as for {preview.parallelism} at a time"
     )
+    return "\n".join(lines)
+
+
+def render_sample(topic: str, sample: TypeSample) -> str:
+    """Returns the columns that would be drawn, a line each."""
+    if not sample.records:
+        return f"{topic}: no values to draw columns from"
+    lines = [
+        f"{topic}: columns with frazil.iceberg.value.mode=json and value.schema=infer, from "
+        f"{sample.records} values"
+        + (f", {sample.undecodable} of which are no JSON" if sample.undecodable else "")
+    ]
+    width = max((len(field.name) for field in sample.columns), default=0)
+    lines += [
+        f"  {field.name:{width}}  {iceberg_type(field.type)}"
+        + ("" if field.name in sample.there or not sample.there else "  (new)")
+        for field in sample.columns
+    ]
     return "\n".join(lines)
