@@ -65,6 +65,9 @@ CATALOG_ERRORS: tuple[type[Exception], ...] = (
 leave open whether a commit took place; only CommitFailedException says that it did not."""
 
 
+_EXTRAS = {"boto3": "sigv4", "psycopg": "postgres", "thrift": "hive"}
+"""Of Frazil, by the package that they bring."""
+
 # ImportError: only some catalogs and ways to sign in need certain packages.
 _REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ImportError, ValueError, TypeError)
 
@@ -143,12 +146,29 @@ def open_catalog(properties: Mapping[str, str], data: Path) -> Catalog:
         given.setdefault("py-io-impl", DURABLE_IO)
 
     def load() -> Catalog:
-        catalog = load_catalog(name or "frazil", **nested(given))
+        try:
+            catalog = load_catalog(name or "frazil", **nested(given))
+        except (exceptions.NotInstalledError, ModuleNotFoundError) as error:
+            raise CatalogError(
+                f"the Iceberg catalog {name or 'frazil'} needs a package more: {_cure(error)}"
+            ) from error
         if isinstance(catalog, RestCatalog):
             adapt(catalog)
         return catalog
 
     return guarded(f"open the Iceberg catalog {name or 'frazil'}", load)
+
+
+def _cure(error: Exception) -> str:
+    """Returns which of Frazil's extras brings what a catalog misses."""
+    if isinstance(error, ModuleNotFoundError):
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        return f"{error}" + (f": pip install 'frazil[{extra}]'" if extra else "")
+    return (
+        first_line(error)
+        .replace("pyiceberg[sql-postgres]", "frazil[postgres]")
+        .replace("pyiceberg[", "frazil[")
+    )
 
 
 def io_properties(table: Table) -> dict[str, str]:

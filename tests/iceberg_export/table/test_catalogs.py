@@ -249,6 +249,21 @@ def test_a_table_grows_with_its_schemas_though_another_exporter_was_faster(here,
     assert here.columns("id", "price") == [(7, None), (1 << 40, 2.5)]
 
 
+def test_inferred_types_grow_with_their_columns_though_another_exporter_was_faster(here):
+    here.configure(value_mode="json", value_schema="infer")
+    here.send(b'{"id": 1}')
+    here.export()
+    here.send(b'{"id": "two", "b": []}')
+    with pytest.raises(FencedError):
+        here.export(hook=Once(Step.PLANNED, here.export))
+    here.send(b'{"id": 3, "b": [1]}')
+    here.export()
+    assert sorted(here.columns("id", "id__json", "b__json", "b"), key=str) == [
+        (1, None, None, None), (3, None, None, [1]), (None, '"two"', "[]", None),
+    ]  # fmt: skip
+    assert here.verify().problems == ()
+
+
 def test_columns_that_people_dropped_and_renamed_stay_so_while_the_table_grows(here, registry):
     here.configure(value_mode="avro")
     one = registry.register("orders-value", ORDER_1)
