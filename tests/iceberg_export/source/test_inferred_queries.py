@@ -1,0 +1,29 @@
+"""Queries of tables whose columns are inferred from JSON, with what is not exported yet."""
+
+import json
+
+from iceberg_export import names
+from protocol.records import Record
+from tests.iceberg_export.kit.world import World
+from tests.iceberg_export.source.test_queries import NOW, decoded_rows, exported, options
+
+
+def test_what_is_not_exported_yet_is_read_into_the_columns_there_are_and_the_rest_is_left_out(
+    tmp_path,
+):
+    world = World(tmp_path / "store")
+    world.create("orders", 1)
+    world.configs["orders"] = {"value.mode": "json", "value.schema": "infer"}
+
+    def send(*values):
+        records = [Record(timestamp=NOW, value=json.dumps(one).encode()) for one in values]
+        world.commit("orders", {0: [records]})
+
+    send({"id": 1, "at": {"y": 2026}}, {"id": "two"}, {"id": 3})
+    with exported(world, tmp_path) as (address, job):
+        send({"id": 4, "new": True}, {"id": "five", "at": 7}, {"id": 6, "at": {"y": 1, "z": 2}})
+        rows = decoded_rows(options(address, table="orders"), job.catalog)
+    assert [(row[names.OFFSET], row["id"], row["at"]) for row in rows] == [
+        (0, "1", {"y": 2026}), (1, '"two"', None), (2, "3", None),
+        (3, "4", None), (4, '"five"', None), (5, "6", {"y": 1}),
+    ]  # fmt: skip
