@@ -2,11 +2,11 @@
 
 A *level* is an object's fields, and each field has one type for ever, drawn from the values that were seen
 when it came: text, boolean, integer (64 bits), number (a double), an array of one type, an object, or
-`json`, the text of whatever it is, where they disagreed. A value that fits its field's type not goes as
-JSON text into a column beside it, `<field>__json`; what cannot be a column at all (a name that another
+`json`, the text of whatever it is, where they disagreed. A value that does not fit its field's type goes
+as JSON text into a column beside it, `<field>__json`; what cannot be a column at all (a name that another
 one has in other case, fields beyond `FIELDS_MAX`) into the level's column `__json`, as one object. Values
-without a type of their own (`[]`, `{}`, numbers beyond all types) give a field none: it has only `<field>__json`, until others come;
-then these values stay there (`Field.late`).
+without a type of their own (`[]`, `{}`, numbers beyond all types) give a field none: it has only
+`<field>__json` until others come, and these values stay there (`Field.late`).
 
 What is drawn never changes where a value goes that has a place: so the columns of today tell of every record
 in the table where it is, and a proof decodes the log by them. A value that has no place is *unseen*
@@ -250,10 +250,11 @@ def taken_names(fields: Mapping[str, Field]) -> set[str]:
 
 
 def may_be_column(name: str, taken: set[str]) -> bool:
-    """Tells whether a name can be that of a new column. A dot stands between names of levels."""
+    """Tells whether a name can be that of a new column, the same with every release of Unicode. A dot stands
+    between names of levels."""
     ours = {field_name(name).casefold(), beside(name).casefold()}
-    plain = name.isprintable() and "." not in name and 0 < len(name) <= NAME_CHARS_MAX
-    return plain and not ours & taken
+    is_plain = not any(one in "\x7f." or one < " " or "\ud800" <= one <= "\udfff" for one in name)
+    return is_plain and 0 < len(name) <= NAME_CHARS_MAX and not ours & taken
 
 
 def is_full(known: Type) -> bool:
