@@ -446,6 +446,7 @@ SHELLS = {
         "table.commit",
         "table.durable_io",
         "table.envelope_kept",
+        "table.file_size",
         "table.pyiceberg_internals",
         "table.redactions",
         "table.repartition",

@@ -41,6 +41,7 @@ _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]
 _PLAIN_TRANSFORMS = ("year", "month", "day", "hour", "identity")
 _NUMBERED_TRANSFORMS = ("bucket", "truncate")
 _WIDTH_END = 1 << 31
+_FILE_SIZE_MIN = 1 << 20
 
 
 def _check_table(value: str) -> None:
@@ -65,6 +66,11 @@ def _check_schema(value: str) -> None:
 def _check_hold(value: str) -> None:
     if int(value) > LONG_MAX // 4:
         raise ValueError(f"at most {LONG_MAX // 4}")
+
+
+def _check_file_size(value: str) -> None:
+    if 0 < int(value) < _FILE_SIZE_MIN:
+        raise ValueError(f"0, or at least {_FILE_SIZE_MIN} bytes (1 MiB)")
 
 
 def _terms(text: str) -> list[tuple[str, int, str]]:
@@ -146,6 +152,9 @@ TABLE_CONFIGS: Final = (
     ConfigRow(f"{PREFIX}table", Kind.STRING, "",
               "Name of the table, or namespace and name with a dot between; empty: as the"
               " exporter names it after the topic.", check=_check_table),
+    ConfigRow(f"{PREFIX}target.file.size", Kind.LONG, "0",
+              "About how many bytes a data file has at most, at least 1048576 (1 MiB); 0: as the"
+              " exporter's settings say.", 0, check=_check_file_size),
     ConfigRow(f"{PREFIX}types", Kind.STRING, "portable",
               "Of columns that come: portable: types that all engines read (a time of day becomes"
               " text, since Spark has no type for it); iceberg: all that Iceberg has.",

@@ -7,6 +7,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from iceberg_export.table.catalog import io_properties
+from iceberg_export.table.file_size import file_bytes_max
 
 UNBOUNDED = 1 << 62
 
@@ -24,6 +25,10 @@ class Target(NamedTuple):
         return metadata, load_file_io(self.io_properties, metadata.location)
 
 
-def target_of(table: Table, file_bytes_max: int = UNBOUNDED) -> Target:
-    """Returns the table for tasks."""
-    return Target(table.metadata.model_dump_json(), io_properties(table), file_bytes_max)
+def target_of(table: Table, bytes_max_default: int = UNBOUNDED) -> Target:
+    """Returns the table for tasks; its files have the size that its topic chose, else the default.
+
+    Raises StateError for a table whose size cannot be read.
+    """
+    bytes_max = file_bytes_max(".".join(table.name()), table.metadata.properties, bytes_max_default)
+    return Target(table.metadata.model_dump_json(), io_properties(table), bytes_max)

@@ -31,7 +31,7 @@ from iceberg_export.table.pyiceberg_internals import mend
 mend()
 OPEN_FILES_MAX = 128
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes gathered before they are written; two row groups are in memory at most."""
+"""Arrow bytes gathered before they are written, fewer for smaller files; two row groups are in memory at most."""
 GATHERED_BYTES_MAX = 4 * ROW_GROUP_BYTES
 """Over all open files."""
 _DICTIONARY = [names.PARTITION, names.TIMESTAMP_TYPE]
@@ -84,6 +84,8 @@ class FileWriter:
         self._metadata, self._io = target.open()
         self._locations = load_location_provider(self._metadata.location, self._metadata.properties)
         self._bytes_max = target.file_bytes_max
+        # Else a small target could not be met: a file ends after a row group.
+        self._group_bytes = min(ROW_GROUP_BYTES, target.file_bytes_max)
         self._name = name
         self._schema = self._metadata.schema()
         self._arrow_schema = schema_to_pyarrow(self._schema, include_field_ids=True)
@@ -98,16 +100,20 @@ class FileWriter:
             return
         for values, part in split_rows(self._columns, rows):
             value = hashable(values)
-            file = self._open.pop(value, None) or self._start(Record(*values))
-            self._open[value] = file  # At the end: the first is the one longest unused.
-            file.gathered.append(part)
-            file.gathered_bytes += part.nbytes
-            if file.gathered_bytes >= ROW_GROUP_BYTES:
-                self._flush(file)
-                if file.sink.tell() >= self._bytes_max:
-                    self._finish(value)
+            for some in _slices(part, self._group_bytes):
+                self._gather(value, Record(*values), some)
         while len(self._open) > OPEN_FILES_MAX or self._gathered_bytes() > GATHERED_BYTES_MAX:
             self._finish(next(iter(self._open)))
+
+    def _gather(self, value: Any, partition: Record, rows: pa.Table) -> None:
+        file = self._open.pop(value, None) or self._start(partition)
+        self._open[value] = file  # At the end: the first is the one longest unused.
+        file.gathered.append(rows)
+        file.gathered_bytes += rows.nbytes
+        if file.gathered_bytes >= self._group_bytes:
+            self._flush(file)
+            if file.sink.tell() >= self._bytes_max:
+                self._finish(value)
 
     def close(self) -> list[DataFile]:
         """Finishes all files and returns them, for the commit."""
@@ -185,6 +191,14 @@ class FileWriter:
         self._files.append(
             _data_file(self._metadata, file.path, size, file.writer.writer.metadata, file.partition)
         )
+
+
+def _slices(rows: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
+    """Yields the rows, about so many bytes together."""
+    count = -(-rows.nbytes // bytes_max)
+    step = max(1, -(-rows.num_rows // max(1, count)))
+    for at in range(0, rows.num_rows, step):
+        yield rows.slice(at, step)
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -53,6 +53,7 @@ from iceberg_export.table.catalog import (
 )
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.envelope_kept import ENVELOPE, keep_envelope
+from iceberg_export.table.file_size import file_size_properties, keep_file_size
 from iceberg_export.table.redactions import (
     Places,
     find_redactions,
@@ -213,6 +214,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
             more_to_come=_waits(types),
         )
     more = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
+    more |= file_size_properties(topic_table.target_file_size)
     if chosen is not None and spec is not None:
         more[PARTITIONED_BY] = setting_of(chosen)
     if types is not None:
@@ -234,6 +236,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         envelope, has_data = topic_table.envelope, any(state.offsets.values())
         keep_envelope(job.catalog, identifier, table, envelope, has_data=has_data, pause=job.pause)
         _repartition(job, identifier, table, topic_table, None if _waits(types) else columns)
+        keep_file_size(job.catalog, identifier, table, topic_table.target_file_size, job.pause)
         if types is not None:
             keep_notes(job.catalog, identifier, table, types.notes, job.pause)
     may_be_bad = types is not None or topic_table.mode == "upsert"

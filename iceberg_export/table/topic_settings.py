@@ -24,6 +24,7 @@ that are drawn from the values."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NAME_CHARS_MAX = 255
+_FILE_SIZE_MIN = 1 << 20
 _PLAIN_TRANSFORMS = frozenset({"year", "month", "day", "hour", "identity"})
 _NUMBERED_TRANSFORMS = frozenset({"bucket", "truncate"})
 
@@ -103,6 +104,13 @@ def _milliseconds(value: str) -> int:
     return int(value)
 
 
+def _file_size(value: str) -> int:
+    digits = value.removeprefix("+")
+    if digits.isascii() and digits.isdigit() and not 0 < int(digits) < _FILE_SIZE_MIN:
+        return int(digits)
+    raise ValueError(f"0, or at least {_FILE_SIZE_MIN} bytes")
+
+
 def _partition_by(text: str) -> tuple[PartitionTerm, ...] | None:
     return parse_partition_by(text) if text.strip() else None
 
@@ -148,6 +156,8 @@ class TopicTable:
     schema_evolution: str = _setting(_choice("add", "strict"), default="add")
     types: str = _setting(_choice("portable", "iceberg"), default="portable")
     """Of columns to come: those that all engines read, or all that Iceberg has."""
+    target_file_size: int = _setting(_file_size, default=0)
+    """Bytes; 0: as the exporter's own settings say."""
     max_lag_ms: int = _setting(_milliseconds, default=300_000)
     retention_hold: bool = _setting(_boolean, default=False)
     retention_hold_max_ms: int = _setting(_milliseconds, default=604_800_000)

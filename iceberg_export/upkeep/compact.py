@@ -120,12 +120,12 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
     """Joins small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
     table = load(job, identifier)
     name = ".".join(identifier)
-    bytes_max = job.settings.number("file.bytes.max")
+    target = target_of(table, job.settings.number("file.bytes.max"))
+    bytes_max = target.file_bytes_max
     groups = groups_of(small_files(table, bytes_max, now_ms), bytes_max)
     if not groups:
         return Compacted(name)
     run_id = f"{job.run_id}{COMPACTION}"
-    target = target_of(table, bytes_max)
     tasks = [
         RewriteTask(number, target, f"{run_id}-{number:05d}", tuple(one.file for one in group))
         for number, group in enumerate(groups)

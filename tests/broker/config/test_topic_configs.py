@@ -270,6 +270,23 @@ def test_a_partitioning_by_a_column_that_is_not_there_is_refused_unless_a_schema
     assert check_together(by | {"frazil.iceberg.key.mode": "json"}) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        *(("0", True), ("1048576", True), ("+1048576", True)),
+        *(("1048575", False), ("1", False), ("-1", False), ("1MiB", False), ("", False)),
+    ],
+)
+def test_agents_take_the_sizes_of_files_that_the_exporter_takes(text: str, taken: bool) -> None:
+    name = "frazil.iceberg.target.file.size"
+    assert (check(name, text) is None) == taken
+    if taken:
+        assert topic_settings.parse({name: text}, "t").target_file_size == int(text)
+    else:
+        with pytest.raises(SettingsError, match=f"{name} must be 0, or at least 1048576 bytes"):
+            topic_settings.parse({name: text}, "t")
+
+
 @pytest.mark.parametrize("mode", ["raw", "string", "json", "avro", "protobuf"])
 def test_values_without_fields_are_no_change_events(mode: str) -> None:
     configs = {"frazil.iceberg.envelope": "debezium", "frazil.iceberg.value.mode": mode}

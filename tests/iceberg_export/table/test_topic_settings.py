@@ -29,6 +29,7 @@ def test_every_setting_is_read():
         "bad.records": "fail",
         "schema.evolution": "strict",
         "types": "iceberg",
+        "target.file.size": "2097152",
         "max.lag.ms": "1000",
         "retention.hold": "true",
         "retention.hold.max.ms": "5",
@@ -36,7 +37,8 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        "latest", "by-id", "{}", "", "debezium", (), "fail", "strict", "iceberg", 1000, True, 5,
+        "latest", "by-id", "{}", "", "debezium", (), "fail", "strict", "iceberg", 2_097_152, 1000, True,
+        5,
     )  # fmt: skip
 
 
