@@ -89,6 +89,8 @@ def test_small_files_are_joined_up_to_the_size_that_the_topic_chose(here):
         here.export()
     done = compact(here.job(), TABLE, FAR)
     assert (done.files_before, done.files_after) == (6, 2)
+    # They are not small for their topic, so they are not written again.
+    assert compact(here.job(), TABLE, FAR).files_before == 0
     assert here.rows() == here.wanted()
 
 
