@@ -1,6 +1,7 @@
 """Kafka's own command line tools, kept running in one JVM, and a reader of the tables they print."""
 
 import subprocess
+import threading
 from pathlib import Path
 
 from tests.parts import install
@@ -61,6 +62,9 @@ CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 """kafka-client-metrics.sh"""
 
 
+TOOL_S_MAX = 300.0
+
+
 class KafkaTools:
     """A process that runs one tool after the other (`java/Tools.java`)."""
 
@@ -79,7 +83,16 @@ class KafkaTools:
         return self.end_of(tool, "--bootstrap-server", bootstrap, *arguments)[1]
 
     def end_of(self, tool: str, *words: str) -> tuple[int, str]:
-        """The exit code of a tool and what it prints, its errors included."""
+        """The exit code of a tool and what it prints, its errors included. One that does not end is ended,
+        with all tools."""
+        guard = threading.Timer(TOOL_S_MAX, self._process.kill)
+        guard.start()
+        try:
+            return self._end(tool, *words)
+        finally:
+            guard.cancel()
+
+    def _end(self, tool: str, *words: str) -> tuple[int, str]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join((tool, *words)) + "\n")
@@ -89,7 +102,8 @@ class KafkaTools:
             if line.startswith("ended "):
                 return int(line.split()[1]), "".join(printed)
             printed.append(line)
-        raise AssertionError(f"the tools ended: {''.join(printed)}")
+        said = "".join(printed)
+        raise AssertionError(f"the tools ended in {tool} {' '.join(words)}: {said}")
 
     def stop(self) -> None:
         self._process.kill()

@@ -155,25 +155,14 @@ def verifiable_producer(bootstrap: str) -> list[str]:
     return sorted(line for line in lines if '"tool_data"' not in line)
 
 
-def verifiable_consumer(tools: KafkaTools, bootstrap: str, words: str) -> list[str]:
-    """What it prints of its work."""
-    lines = plain(tools.run(VERIFIABLE_CONSUMER, bootstrap, *words.split()), bootstrap)
-    return [line for line in lines.splitlines() if line.startswith("{")]
-
-
 def test_verifiable_clients_tell_of_an_agent_what_they_tell_of_kafka(
     tools: KafkaTools, beside: Pair, tmp_path: Path
 ) -> None:
-    tell(tools, beside, tmp_path, created("verified", 1))
+    # Its records are of 1970: retention would take them before they are read.
+    tell(tools, beside, tmp_path, created("verified", 1, "--config", "retention.ms=-1"))
     kafka, frazil = (verifiable_producer(bootstrap) for bootstrap in beside)
     assert kafka == frazil
     assert sum('"producer_send_success"' in line for line in frazil) == 3, frazil
     words = "--topic verified --max-messages 3 --reset-policy earliest --group-id"
-    tell(tools, beside, tmp_path, [Asked(VERIFIABLE_CONSUMER, f"{words} classic")])
-    # Not beside Kafka: its consumer of KIP-848 may get a partition there and never ask for a position.
-    classic, newer = (
-        verifiable_consumer(tools, beside.frazil, f"{words} {group}")
-        for group in ("again", "newer --group-protocol consumer")
-    )
-    assert classic == newer
-    assert sum('"records_consumed"' in line for line in newer) >= 1, newer
+    groups = ("classic", "newer --group-protocol consumer")
+    tell(tools, beside, tmp_path, [Asked(VERIFIABLE_CONSUMER, f"{words} {one}") for one in groups])
