@@ -104,7 +104,6 @@ class Planted:
             "log.password": self._hide("log.password"),
             "logs.level": "debug",
             "jobs.start.delay.ms": "0",
-            "snapshot.interval.ms": "1000",
             **{name: self._hide(name) for name in OF_OTHERS},
         }
 
@@ -177,12 +176,19 @@ def all_that_can_be_seen(
 ) -> dict[str, bytes]:
     found = {f"frazil {name}": told for name, told in of_tools(folder, planted).items()}
     found |= {f"client {name}": told.encode() for name, told in of_clients(folder, planted).items()}
+    # Before there is a second snapshot, behind whose predecessor the log is cut.
+    found |= {f"GET {path}": told for path, told in of_http(planted).items()}
+    place = ("--agent", f"http://127.0.0.1:{planted.http}", "--token-file", str(folder / "token"))
+    found["frazil job run snapshot"] = printed("job", "run", "snapshot", *place)
     objects = minio._folder / planted.bucket
     deadline = time.monotonic() + PATIENCE_S
-    while not list(objects.glob("planted/snapshots/*/manifest")):
+    while not any(
+        b"bob" in one.read_bytes()
+        for one in objects.glob("planted/snapshots/**/*")
+        if one.is_file()
+    ):
         assert time.monotonic() < deadline, agent.child.tail()
         time.sleep(0.1)
-    found |= {f"GET {path}": told for path, told in of_http(planted).items()}
     found |= {f"object {file}": file.read_bytes() for file in objects.rglob("*") if file.is_file()}
     found |= {f"log {file}": file.read_bytes() for file in of_etcd(folder)}
     found |= {f"ps {pid}": line for pid, line in command_lines(agent.child.pid).items()}
