@@ -145,18 +145,19 @@ async def alter(
     node: Node, call: Call, request: _Request, requested_of: Callable[[Any], RequestedConfigs]
 ) -> list[AlterConfigsResourceResponse]:
     """What is in the log comes first: where that fails as a whole, nothing was done."""
+    turns = node.slices.of(call)
     alterations = [
         Alteration(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             requested=requested_of(resource.configs),
         )
-        for resource in request.resources
+        async for resource in turns.over(request.resources)
     ]
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
     loggers: list[Alteration] = []
     in_log: list[Alteration] = []
-    for item in alterations:
+    async for item in turns.over(alterations):
         if counts[item.resource_type, item.resource_name] > 1:
             reason = "Each resource must appear at most once."
             item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
@@ -164,7 +165,6 @@ async def alter(
             (loggers if item.resource_type == ResourceType.BROKER_LOGGER else in_log).append(item)
     if in_log:
         await _alter_in_log(node, call, in_log, validate_only=request.validate_only)
-    turns = node.slices.of(call)
     for item in loggers:
         await turns.spend(item.requested.config_count)
         try:

@@ -50,11 +50,11 @@ async def handle(
     await node.log_client.barrier()
     refuse_beside_older(node, TABLES_LEVEL)
     counts = Counter(topic.name for topic in request.topics)
-    wanted = {topic.name: RequestedChange() for topic in request.topics}
+    wanted: dict[str, RequestedChange] = {}
     turns = node.slices.of(call)
     for topic in request.topics:
         await turns.spend(PROPOSAL_ELEMENTS + len(topic.assignments or ()))
-        item = wanted[topic.name]
+        item = wanted.setdefault(topic.name, RequestedChange())
         try:
             if counts[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
