@@ -146,13 +146,14 @@ async def alter(
 ) -> list[AlterConfigsResourceResponse]:
     """What is in the log comes first: where that fails as a whole, nothing was done."""
     turns = node.slices.of(call)
+    resources: Sequence[Any] = request.resources
     alterations = [
         Alteration(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             requested=requested_of(resource.configs),
         )
-        async for resource in turns.over(request.resources)
+        async for resource in turns.over(resources)
     ]
     counts = Counter((each.resource_type, each.resource_name) for each in alterations)
     loggers: list[Alteration] = []
