@@ -9,6 +9,7 @@ Errors: 3, 100 (unknown name, id), 7 (may still happen), 41 (no session: send it
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +17,7 @@ from broker import guards
 from broker.api import Api, Cold, Narrowed, Operation, Resource, Right
 from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
+from broker.calls.slices import Turns
 from broker.handler_support import charge_mutations, live_incarnation
 from broker.node import Node
 from coordinator.commands.entries import DeleteTopic
@@ -45,17 +47,17 @@ class _TopicDeletion(RequestedChange):
 
 
 async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    wanted = [_TopicDeletion(state=state) for state in _states(request)]
-    _refuse_doubtful(wanted)
+    turns = node.slices.of(call)
+    wanted = [_TopicDeletion(state=state) async for state in turns.over(_states(request))]
+    await _refuse_doubtful(turns, wanted)
     if not node.kafka.delete_topic_enable:
         disabled = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         return refusal(call, request, disabled)
     incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
-    _find(node, wanted)
+    await _find(node, turns, wanted)
     if any(item.topic is None and item.refused is None for item in wanted):
         await node.log_client.barrier()
-        _find(node, wanted)
-    turns = node.slices.of(call)
+        await _find(node, turns, wanted)
     for item in wanted:
         if item.refused is None and item.topic is not None:
             await turns.spend(PROPOSAL_ELEMENTS)
@@ -91,14 +93,13 @@ async def narrow(node: Node, call: Call, request: DeleteTopicsRequest) -> Narrow
     assert node.rights is not None
     asks = guards.Asker(node.rights, call)
     topics = node.log_client.machine.topics
-    states = _states(request)
-    ids = [state.topic_id for state in states if state.topic_id != TOPIC_ID_ZERO]
+    ids = [state.topic_id for state in _states(request) if state.topic_id != TOPIC_ID_ZERO]
     if any(topics.by_id(topic_id) is None for topic_id in ids):
         await node.log_client.barrier()
     left: list[DeleteTopicState] = []
     refused: list[DeletableTopicResult] = []
     error = guards.refusal_for(Resource.TOPIC)
-    async for state in node.slices.of(call).over(states):
+    async for state in node.slices.of(call).over(_states(request)):
         topic = topics.by_id(state.topic_id)
         name = state.name
         if name is None and state.topic_id != TOPIC_ID_ZERO:
@@ -136,16 +137,16 @@ API: Final = Api(
 )
 
 
-def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+def _states(request: DeleteTopicsRequest) -> Iterator[DeleteTopicState]:
     if request.topic_names:
-        return [DeleteTopicState(name=name) for name in request.topic_names]
-    return request.topics
+        return (DeleteTopicState(name=name) for name in request.topic_names)
+    return iter(request.topics)
 
 
-def _refuse_doubtful(wanted: list[_TopicDeletion]) -> None:
+async def _refuse_doubtful(turns: Turns, wanted: list[_TopicDeletion]) -> None:
     names = Counter(item.state.name for item in wanted if item.state.name is not None)
     ids = Counter(item.state.topic_id for item in wanted if item.state.topic_id != TOPIC_ID_ZERO)
-    for item in wanted:
+    async for item in turns.over(wanted):
         name, topic_id = item.state.name, item.state.topic_id
         if name is not None and topic_id != TOPIC_ID_ZERO:
             reason = "You may not specify both topic name and topic id."
@@ -160,9 +161,9 @@ def _refuse_doubtful(wanted: list[_TopicDeletion]) -> None:
         item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
-def _find(node: Node, wanted: list[_TopicDeletion]) -> None:
+async def _find(node: Node, turns: Turns, wanted: list[_TopicDeletion]) -> None:
     topics = node.log_client.machine.topics
-    for item in wanted:
+    async for item in turns.over(wanted):
         name = item.state.name
         by_id = topics.by_id(item.state.topic_id)
         item.topic = by_id if name is None else topics.by_name(name)

@@ -3,15 +3,24 @@
 import pytest
 
 from broker.calls import slices
+from broker.calls.outcomes import RequestedChange
 from broker.handlers import write_txn_markers
+from broker.handlers.alter_configs import Alteration
+from broker.handlers.delete_topics import _TopicDeletion
 from broker.transactions import views
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
     AlterPartitionReassignmentsRequest,
     ConsumerGroupHeartbeatRequest,
     CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeProducersRequest,
@@ -217,3 +226,59 @@ async def test_a_long_name_that_no_topic_has_is_not_told_again_for_each_partitio
         told += [(await one.call(apis.CREATE_TOPICS, made, version=4)).topics[0].error_message]
         assert len(told) == 5
         assert all(each and len(each) < 200 for each in told)
+
+
+MANY = [f"topic-{number}" for number in range(5_000)]
+CHANGES = [
+    pytest.param(
+        apis.ALTER_CONFIGS,
+        Alteration,
+        AlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=2, resource_name=name) for name in MANY]
+        ),
+        id="AlterConfigs",
+    ),
+    pytest.param(
+        apis.CREATE_PARTITIONS,
+        RequestedChange,
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=2, assignments=None) for name in MANY],
+            timeout_ms=1_000,
+        ),
+        id="CreatePartitions",
+    ),
+    pytest.param(
+        apis.DELETE_TOPICS,
+        _TopicDeletion,
+        DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in MANY], timeout_ms=1_000
+        ),
+        id="DeleteTopics",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "change", "request_"), CHANGES)
+async def test_changes_of_very_many_topics_are_taken_apart_in_slices(
+    world, monkeypatch, key, change, request_
+):
+    """From the first step on: an object of each before the first pause held the loop up for long."""
+    in_slices = [0]
+    make, turn = change.__init__, slices.Slices.turn
+
+    def counted(self, **fields):
+        in_slices[-1] += 1
+        make(self, **fields)
+
+    async def noted(self, call) -> None:
+        await turn(self, call)
+        in_slices.append(0)
+
+    async with world.agents("one") as (one,):
+        monkeypatch.setattr(change, "__init__", counted)
+        monkeypatch.setattr(slices.Slices, "turn", noted)
+        told = await one.call(key, request_)
+    rows = getattr(told, "results", None) or told.responses
+    assert {row.error_code for row in rows} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(rows) == sum(in_slices) == len(MANY)
+    assert max(in_slices) <= slices.SLICE_ELEMENTS
