@@ -1,4 +1,4 @@
-"""`frazil export init | reset-offsets | redact | maintain`: commands that change tables by hand."""
+"""`frazil export init | reset-offsets | redact | replay | maintain`: commands that change tables by hand."""
 
 import argparse
 import getpass
@@ -18,6 +18,7 @@ from iceberg_export.units import parse_duration_ms
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
 from iceberg_export.upkeep.redact import plan_redaction, redact
+from iceberg_export.upkeep.replay import replay
 from iceberg_export.upkeep.reset import ResetReport, reset_offsets
 from iceberg_export.upkeep.target import End, Target, find_offsets, parse_target, parse_time
 
@@ -52,7 +53,11 @@ def add_commands(commands: Any) -> None:
     out.add_argument("--reason", metavar="TEXT", help="why (default: the filter); verify tells it")
     out.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
     out.set_defaults(call=_redact)
-    for command in (init, reset, out):
+    again = commands.add_parser(
+        "replay", help="decode dead letters again, after a schema or setting was mended"
+    )
+    again.set_defaults(call=_replay)
+    for command in (init, reset, out, again):
         command.add_argument("--topic", metavar="TOPIC", required=True)
     keep = commands.add_parser(
         "maintain", help="expire snapshots, delete orphans, join small files (all, or those named)"
@@ -66,9 +71,9 @@ def add_commands(commands: Any) -> None:
     keep.add_argument("--compact", action="store_true", help="small files older than a day")
     keep.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
     keep.set_defaults(call=_maintain)
-    for command in (reset, out, keep):
+    for command in (reset, out, again, keep):
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
-    for command in (init, reset, out, keep):
+    for command in (init, reset, out, again, keep):
         add_options(command)
 
 
@@ -159,6 +164,20 @@ def _redact(arguments: argparse.Namespace) -> int:
         print(
             f"{topic.name}: {removed} rows left table {plan.name}, redacted by {by}; older snapshots have them "
             "until they expire (frazil export maintain --expire), the log until retention or DeleteRecords"
+        )
+    return 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
+        done = replay(job, topic)
+        session.progress.clear()
+        left = ", ".join(f"{count} {code}" for code, count in sorted(done.left.items()))
+        print(
+            f"{topic.name}: {done.rows} dead letters became rows of table {done.table}; "
+            + (f"{sum(done.left.values())} stay: {left}" if left else "none is left")
+            + (f" ({done.first_reason})" if done.first_reason else "")
         )
     return 0
 

@@ -54,7 +54,11 @@ def _count(table: Table, snapshot_id: int) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     with scan.to_arrow_batch_reader() as batches:
         for batch in batches:
-            codes = pc.fill_null(batch.column(0).cast(pa.large_string()), NO_CODE)
-            for one in pc.value_counts(codes).to_pylist():
-                found[one["values"]] += one["counts"]
+            found += count_codes(pa.Table.from_batches([batch]))
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
+
+
+def count_codes(letters: pa.Table) -> Counter[str]:
+    """Returns the number of rows by `error_code`."""
+    codes = pc.fill_null(letters.column(ERROR_CODE).cast(pa.large_string()), NO_CODE)
+    return Counter({one["values"]: one["counts"] for one in pc.value_counts(codes).to_pylist()})

@@ -10,6 +10,8 @@ Every record is in exactly one of the two, whatever crashes and whatever the reg
   The commit of that refuses any exporter that is about to add to what was found.
 * After a rollback of the main table its records are decoded again. Those that lie among the dead
   letters already stay there alone (`already_dead`), whatever the topic's settings are now.
+* A replay adds dead letters to the main table as rows. Both states name the replays that they have
+  behind them; where they differ, `reconcile` takes letters out, or brings them back.
 
 The dead-letter table has Kafka's columns as they are, the reason, and a state of its own; it is
 not partitioned. People may delete what they have dealt with.
@@ -42,6 +44,8 @@ from iceberg_export.typed.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, S
 SUFFIX = "__dlq"
 LINES_MAX = 100
 """Lines of the main table that a dead-letter table remembers: each rollback or reset begins one."""
+REPLAYS_MAX = 100
+"""Replays that both tables remember."""
 STEPS = {
     Step.COMMIT_LOADED: Step.DEAD_LETTERS_LOADED,
     Step.COMMIT_WRITTEN: Step.DEAD_LETTERS_WRITTEN,
@@ -59,6 +63,10 @@ DEAD_TABLE_SCHEMA = Schema(
 def dead_letter_identifier(identifier: Identifier) -> Identifier:
     """Returns the name of a table's dead-letter table."""
     return identifier[0], identifier[1] + SUFFIX
+
+
+class LostDeadLettersError(StateError):
+    """Dead letters that belong to the head are gone. A reset to earliest needs none."""
 
 
 class PendingDeadLetters(NamedTuple):
@@ -113,7 +121,7 @@ def initialise(
         cluster_id=cluster_id,
         partition_spec=PartitionSpec(),
         table_schema=DEAD_TABLE_SCHEMA,
-        follows=Follows(main.mark, {main.line: main.seq}),
+        follows=Follows(main.mark, {main.line: main.seq}, replays=dict.fromkeys(main.replays, "")),
         run_id=run_id,
         pause=pause,
     )
@@ -161,7 +169,7 @@ def add(
 
 
 def next_state(dead: State, main: State, run_id: str, seq_by_line: Mapping[str, int]) -> State:
-    """Returns the state after `dead` that is consistent with `main`.
+    """Returns the state after `dead` that is consistent with `main`, once commit `run_id` is made.
 
     Offsets never go back: `already_dead` asks by them whether any dead letters may lie ahead.
     """
@@ -172,12 +180,19 @@ def next_state(dead: State, main: State, run_id: str, seq_by_line: Mapping[str, 
         offsets={**dead.offsets, **ahead},
         seq=dead.seq + 1,
         run_id=run_id,
-        follows=Follows(main.mark, kept, dead.follows.was_reset),
+        follows=Follows(
+            main.mark,
+            kept,
+            dead.follows.was_reset,
+            {one: dead.follows.replays.get(one, run_id) for one in main.replays},
+        ),
     )
 
 
 def is_consistent(main: State, dead: State) -> bool:
     """Tells whether the dead-letter table has all that belong to `main`, and no record that is in it."""
+    if tuple(dead.follows.replays) != main.replays:
+        return False
     if dead.follows.mark == main.mark:
         return True
     return main.dead_letters_mark == dead.mark and not main.dead_letters
@@ -195,10 +210,12 @@ def already_dead(
     return dead_offsets(load(catalog, identifier), min(starts.values()))
 
 
-def dead_offsets(table: Table, first: int) -> dict[int, Ints]:
-    """Returns the offsets from `first` on in a dead-letter table, ascending, by partition."""
+def dead_offsets(table: Table, first: int, snapshot_id: int | None = None) -> dict[int, Ints]:
+    """Returns the offsets from `first` on in a dead-letter table, ascending, by partition; of its
+    newest snapshot, if no other is named."""
     scan = table.scan(
         row_filter=f"{names.OFFSET} >= {first}",
         selected_fields=(names.PARTITION, names.OFFSET),
+        snapshot_id=snapshot_id,
     )
     return places_of(guarded("read the dead letters", scan.to_arrow))

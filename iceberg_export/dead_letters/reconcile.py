@@ -9,6 +9,8 @@ have deleted:
 * Dead letters of commits that are no ancestors of the head (somebody went from one branch of
   history to another) are removed where the main table has the record. At and above the head's
   offsets they stay: the export leaves these records out.
+* Dead letters that a replay has made rows of the main table are removed; those of a replay that a
+  rollback undid come back (`undone_replays`), but for those that were redacted since.
 
 All is one commit, also when there is nothing to do: it refuses an exporter that is about to add
 dead letters of a commit that a rollback undid. Runs in the driver: dead letters are few, and this
@@ -30,6 +32,7 @@ from pyiceberg.table import FileScanTask, Table
 from iceberg_export import names
 from iceberg_export.dead_letters.dead_letter_table import (
     STEPS,
+    LostDeadLettersError,
     PendingDeadLetters,
     dead_letter_identifier,
     dead_offsets,
@@ -38,7 +41,7 @@ from iceberg_export.dead_letters.dead_letter_table import (
     load,
     next_state,
 )
-from iceberg_export.errors import StateError
+from iceberg_export.dead_letters.undone_replays import letters_removed, undone_removals
 from iceberg_export.files.read import read_rows, scan_files
 from iceberg_export.files.rewrite import deleted_unless_committed
 from iceberg_export.files.target import target_of
@@ -49,16 +52,20 @@ from iceberg_export.steps import Hook
 from iceberg_export.table import commit
 from iceberg_export.table.catalog import Identifier, guarded, view_of
 from iceberg_export.table.commit import Pause
+from iceberg_export.table.redactions import (
+    Places,
+    find_redactions,
+    joined_places,
+    places_of,
+    redacted_places,
+    without_places,
+)
 from iceberg_export.table.run_marks import RunMark
 from iceberg_export.table.state import State, TableView, ancestor_states
 from iceberg_export.typed.typed_rows import RUN_ID
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
 ROWS_AT_ONCE = 10_000
-
-
-class LostDeadLettersError(StateError):
-    """Dead letters that belong to the head are gone. A reset to earliest needs none."""
 
 
 def reconcile(
@@ -85,10 +92,15 @@ def reconcile(
     seq_by_line = {one.line: one.seq for one in pending} | {main.line: main.seq}
     new = next_state(dead, main, f"{run_id}-settle", seq_by_line)
     with RunMark(table, run_id):
-        rewriter = _DeadLetterRewriter(table, new.run_id)
+        rewriter = _DeadLetterRewriter(table, new.run_id, main_table)
         with discarded_on_error(rewriter):
-            added = rewriter.add_pending(pending)
-            removed = rewriter.remove(_in_both_tables(main_table, main, table, view))
+            replayed = any(one not in dead.follows.replays for one in main.replays)
+            added = rewriter.add_pending(pending, may_be_rows=replayed)
+            removed = rewriter.remove(
+                _in_both_tables(main_table, main, table, set() if replayed else _run_ids(view))
+            )
+            for removal in undone_removals(main, dead):
+                rewriter.bring_back(letters_removed(table, removal), main)
             files = rewriter.files()
         head = table.metadata.snapshot_by_name("main")
         with deleted_unless_committed(table, files):
@@ -142,26 +154,31 @@ def uncommitted_dead_letters(view: TableView, dead: State) -> list[PendingDeadLe
 class _DeadLetterRewriter:
     """Writes the new files of a dead-letter table."""
 
-    def __init__(self, table: Table, name: str) -> None:
+    def __init__(self, table: Table, name: str, main_table: Table) -> None:
         self._table = table
+        self._main_table = main_table
         self._writer = FileWriter(target_of(table, FILE_BYTES_MAX), name)
+        self._here: Places | None = None
+        """Dead letters of the table, and those that were added."""
 
-    def add_pending(self, pending: Sequence[PendingDeadLetters]) -> list[DataFile]:
-        """Returns the files that have no row which is here already; writes the new rows of the others."""
-        if not pending:
-            return []
-        here = dead_offsets(self._table, 0)
+    def add_pending(
+        self, pending: Sequence[PendingDeadLetters], *, may_be_rows: bool
+    ) -> list[DataFile]:
+        """Returns the files that have no row which is here already; writes the new rows of the others.
+
+        `may_be_rows`: a replay may have put some into the main table since.
+        """
         return [
             file
             for one in pending
             for path in one.paths
             for file in guarded(
                 "read a file of dead letters",
-                lambda path=path: self._add_file(path, here),  # type: ignore[misc]
+                lambda path=path: self._add_file(path, may_be_rows=may_be_rows),  # type: ignore[misc]
             )
         ]
 
-    def _add_file(self, path: str, here: dict[int, Ints]) -> list[DataFile]:
+    def _add_file(self, path: str, *, may_be_rows: bool) -> list[DataFile]:
         if not self._table.io.new_input(path).exists():
             raise LostDeadLettersError(
                 f"{path}, a file of dead letters of table {'.'.join(self._table.name())}, is gone; "
@@ -169,20 +186,37 @@ class _DeadLetterRewriter:
             )
         with self._table.io.new_input(path).open() as source:
             place = pq.read_table(source, columns=[names.PARTITION, names.OFFSET])
-        doubled = is_among(place, here)
-        for partition in pc.unique(place.column(names.PARTITION)).to_pylist():
-            some = place.filter(pc.equal(place.column(names.PARTITION), partition))
-            offsets = np.asarray(some.column(names.OFFSET))
-            here[partition] = np.union1d(here.get(partition, offsets[:0]), offsets)
+        gone = self._not_new(places_of(place), may_be_rows=may_be_rows)
+        doubled = is_among(place, gone)
         if not pc.any(doubled).as_py():
             return [describe_file(self._table, path)]
         with self._table.io.new_input(path).open() as source:
             first = 0
             for batch in pq.ParquetFile(source).iter_batches(ROWS_AT_ONCE):
-                gone = doubled.slice(first, batch.num_rows)
+                some = doubled.slice(first, batch.num_rows)
                 first += batch.num_rows
-                self._writer.write(pa.Table.from_batches([batch]).filter(pc.invert(gone)))
+                self._writer.write(pa.Table.from_batches([batch]).filter(pc.invert(some)))
         return []
+
+    def _not_new(self, places: Places, *, may_be_rows: bool) -> Places:
+        """Returns those of the places that have a dead letter, or a row; all of them have one then."""
+        here = dead_offsets(self._table, 0) if self._here is None else self._here
+        self._here = joined_places(here, places)
+        if may_be_rows:
+            here = joined_places(here, _rows_at(self._main_table, places))
+        return here
+
+    def bring_back(self, letters: Iterator[pa.Table], main: State) -> None:
+        """Writes those of the letters that the main table has behind it, and neither of both has."""
+        topic_id, identifier = main.topic_id, self._main_table.name()
+        noted = find_redactions(
+            self._main_table.catalog, (identifier[-2], identifier[-1]), topic_id
+        )
+        redacted = redacted_places(noted)
+        for rows in letters:
+            places = _below(places_of(rows), main.offsets)
+            unwanted = joined_places(self._not_new(places, may_be_rows=True), redacted)
+            self._writer.write(rows.filter(is_among(rows, without_places(places, unwanted))))
 
     def remove(self, gone: Mapping[int, Ints]) -> list[DataFile]:
         """Returns the files that have such rows, and writes their other rows anew."""
@@ -209,30 +243,40 @@ class _DeadLetterRewriter:
         self._writer.discard()
 
 
+def _run_ids(view: TableView) -> set[str]:
+    """Returns run ids of the head's own ancestors, and of commits whose dead letters they name."""
+    states = ancestor_states(view)
+    pending = (decode_pending(one.dead_letters) for one in states)
+    return {one.run_id for one in states} | {one.run_id for one in pending if one is not None}
+
+
 def _in_both_tables(
-    main_table: Table, main: State, dead_table: Table, view: TableView
+    main_table: Table, main: State, dead_table: Table, judged: set[str]
 ) -> dict[int, Ints]:
     """Returns dead letters that the main table has as rows, by partition.
 
-    Dead letters of the head's own ancestors are none: these commits have decoded them.
+    Those of runs that are `judged` are none: their commits have decoded the records.
     """
-    known = {one.run_id for one in ancestor_states(view)}
-    known |= {p.run_id for one in ancestor_states(view) if (p := decode_pending(one.dead_letters))}
     rows = guarded(
         "read the dead letters",
         dead_table.scan(selected_fields=(names.PARTITION, names.OFFSET, RUN_ID)).to_arrow,
     )
-    ours = pc.is_in(rows.column(RUN_ID), pa.array(sorted(known), rows.column(RUN_ID).type))
-    rows = rows.filter(pc.invert(ours))
-    found = {}
-    for partition in pc.unique(rows.column(names.PARTITION)).to_pylist():
-        some = rows.filter(pc.equal(rows.column(names.PARTITION), partition))
-        offsets = np.unique(np.asarray(some.column(names.OFFSET)))
-        offsets = offsets[offsets < main.offsets.get(partition, 0)]
-        both = _offsets_in_table(main_table, partition, offsets) if offsets.size else offsets
-        if both.size:
-            found[partition] = both
-    return found
+    ours = pc.is_in(rows.column(RUN_ID), pa.array(sorted(judged), rows.column(RUN_ID).type))
+    places = places_of(rows.filter(pc.invert(ours)))
+    return _rows_at(main_table, _below(places, main.offsets))
+
+
+def _below(places: Places, ends: Mapping[int, int]) -> Places:
+    return {
+        partition: offsets[offsets < ends.get(partition, 0)]
+        for partition, offsets in places.items()
+    }
+
+
+def _rows_at(table: Table, places: Places) -> dict[int, Ints]:
+    """Returns those of the places that the table has a row of."""
+    found = {p: _offsets_in_table(table, p, some) for p, some in places.items() if some.size}
+    return {partition: offsets for partition, offsets in found.items() if offsets.size}
 
 
 def _offsets_in_table(table: Table, partition: int, offsets: Ints) -> Ints:

@@ -70,6 +70,7 @@ from iceberg_export.tasks.export_split import (
     SplitResult,
     TaskSetup,
     check_complete,
+    export_task,
 )
 from iceberg_export.tasks.run_splits import TaskRunner, run_splits
 from iceberg_export.typed.decode_values import Message
@@ -144,7 +145,7 @@ class Job(NamedTuple):
         )
 
 
-class _TopicExport(NamedTuple):
+class TopicExport(NamedTuple):
     """One topic of a job."""
 
     job: Job
@@ -285,12 +286,17 @@ def _repartition(
     )
 
 
+def begin_export(job: Job, topic: Topic) -> TopicExport:
+    """Reads what the topic says of its table, and its schemas. Raises ExportError."""
+    topic_table = topic_settings.parse(topic.configs, topic.name)
+    types = load_topic_types(job, topic)
+    return TopicExport(job, topic, table_identifier(job, topic), topic_table, types)
+
+
 def export_topic(job: Job, topic: Topic) -> ExportReport:
     """Exports a topic up to the log's end as it is now. Raises ExportError."""
-    types = load_topic_types(job, topic)
-    topic_table = topic_settings.parse(topic.configs, topic.name)
-    export = _TopicExport(job, topic, table_identifier(job, topic), topic_table, types)
-    state, dead = open_tables(job, topic, types)
+    export = begin_export(job, topic)
+    state, dead = open_tables(job, topic, export.types)
     export = export._replace(redacted=_redacted_ahead(export, state))
     job.hook(Step.INITIALISED)
     bytes_max = job.settings.number("commit.bytes.max")
@@ -330,7 +336,7 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
             return report
 
 
-def _redacted_ahead(export: _TopicExport, state: State) -> Places:
+def _redacted_ahead(export: TopicExport, state: State) -> Places:
     """Returns redacted records that may come again: the table was made anew, rolled back or reset."""
     noted = find_redactions(export.job.catalog, export.identifier, export.topic.topic_id)
     partitions = range(export.topic.partition_count)
@@ -388,7 +394,7 @@ def _added_to_report(report: ExportReport, done: _CommitResult) -> ExportReport:
 
 
 def _export_range(
-    export: _TopicExport,
+    export: TopicExport,
     plan: TopicPlan,
     commit_range: CommitRange,
     state: State,
@@ -404,7 +410,7 @@ def _export_range(
 
 def _export_into(
     table: Table,
-    export: _TopicExport,
+    export: TopicExport,
     plan: TopicPlan,
     commit_range: CommitRange,
     *,
@@ -421,6 +427,7 @@ def _export_into(
         line=state.line,
         dead_letters_mark=dead.mark if dead is not None else "",
         position=plan.position,
+        replays=state.replays,
     )
     commit_input = _CommitInput(plan, commit_range, new, _bad_records(export, commit_range, dead))
     results = _run_tasks(export, table, commit_input)
@@ -457,7 +464,7 @@ def _export_into(
 
 
 def _commit(
-    export: _TopicExport, results: list[SplitResult], state: State, new: State
+    export: TopicExport, results: list[SplitResult], state: State, new: State
 ) -> list[DataFile]:
     """Commits what tasks wrote; returns the files that are new in the table."""
     job, identifier = export.job, export.identifier
@@ -485,7 +492,7 @@ def _commit(
     return merged.added
 
 
-def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | None) -> BadRecords:
+def _bad_records(export: TopicExport, commit_range: CommitRange, dead: State | None) -> BadRecords:
     """Returns what tasks are to do with records that cannot be decoded."""
     job, policy = export.job, export.table_settings.bad_records
     if dead is None:
@@ -504,7 +511,7 @@ def _bad_records(export: _TopicExport, commit_range: CommitRange, dead: State | 
     )
 
 
-def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Table, RowTyping]:
+def evolved_table(export: TopicExport, table: Table, *, has_data: bool) -> tuple[Table, RowTyping]:
     """Returns the table with the columns that the schemas need, and what tasks need to know of them."""
     typing, typed = RowTyping(), set[str]()
     if export.types is not None:
@@ -512,8 +519,7 @@ def _evolved_table(export: _TopicExport, table: Table, state: State) -> tuple[Ta
             export.job.catalog,
             export.identifier,
             table,
-            # The state is that after this run's commit: the first one has 1.
-            has_data=state.seq > 1,
+            has_data=has_data,
             pause=export.job.pause,
         )
         # The columns that it names may have come just now.
@@ -539,13 +545,15 @@ class _CommitInput(NamedTuple):
     bad: BadRecords
 
 
-def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -> list[SplitResult]:
+def _run_tasks(export: TopicExport, table: Table, commit_input: _CommitInput) -> list[SplitResult]:
     """Returns the results of all splits of a commit."""
     job = export.job
+    # The state is that after this run's commit: the first one has 1.
+    has_data = commit_input.new.seq > 1
 
     def setup() -> TaskSetup:
         nonlocal table
-        table, typing = _evolved_table(export, table, commit_input.new)
+        table, typing = evolved_table(export, table, has_data=has_data)
         return TaskSetup(
             run_id=commit_input.new.run_id,
             store=commit_input.plan.store,
@@ -558,13 +566,14 @@ def _run_tasks(export: _TopicExport, table: Table, commit_input: _CommitInput) -
         )
 
     if not commit_input.commit_range.spans:
-        _evolved_table(export, table, commit_input.new)
+        evolved_table(export, table, has_data=has_data)
         return []
     runner = job.runner()
     splits = job.splits(commit_input.commit_range.spans, tasks_per_core=TASKS_PER_CORE)
     return run_splits(
         runner,
         splits,
+        task=export_task,
         setup=setup,
         fetch_schemas=export.fetch_schemas,
         title=f"{commit_input.plan.topic}: {commit_input.commit_range.offset_count:,} offsets",

@@ -48,6 +48,8 @@ LAST_RECORDS = PREFIX + "seams"
 """In the properties alone: each retained snapshot would keep a copy, and only the newest counts."""
 FOLLOWS = PREFIX + "follows"
 """Of tables of dead letters alone."""
+REPLAYS = PREFIX + "replays"
+"""Not in tables that no release has written to since there is such a key."""
 
 PARTITIONS_PLAIN_MAX = 200
 """Above this the map is compressed: every retained snapshot carries a copy in metadata.json."""
@@ -106,6 +108,9 @@ class Follows(NamedTuple):
     """By line of the main table: the number of its newest commit whose dead letters are here."""
     was_reset: bool = False
     """A reset may have removed dead letters of lines that are not in `seq_by_line`."""
+    replays: Mapping[str, str] = {}
+    """Of the main table, in order: by the id of its commit the run id of the commit that removed the
+    dead letters here; "" when nothing says which it was."""
 
 
 FOLLOWS_NOTHING = Follows("", {})
@@ -132,6 +137,8 @@ class State(NamedTuple):
     """Position of the log when it told of the records; 0: unknown."""
     last_records: Mapping[int, LastRecord] = {}
     """By partition; a partition whose last record is unknown is missing."""
+    replays: tuple[str, ...] = ()
+    """Run ids of the newest commits in the table's history that added dead letters as rows."""
 
     @property
     def mark(self) -> str:
@@ -223,9 +230,12 @@ def encode_keys(
         LINE: state.line,
         DEAD_LETTERS_MARK: state.dead_letters_mark,
         POSITION: str(state.position),
+        REPLAYS: " ".join(state.replays),
     }
     if state.follows != FOLLOWS_NOTHING:
-        properties[FOLLOWS] = json.dumps(list(state.follows), separators=(",", ":"))
+        # Releases that know of no replays refuse four parts, and with them the table.
+        parts = list(state.follows) if state.follows.replays else list(state.follows)[:3]
+        properties[FOLLOWS] = json.dumps(parts, separators=(",", ":"))
     summary = {**properties, PREV_OFFSETS: encode_offsets(previous)}
     return {**properties, LAST_RECORDS: _encode_last_records(state)}, summary
 
@@ -246,6 +256,7 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
             position=int(keys.get(POSITION, "0")),
             last_records=_decode_last_records(keys, keys[RUN_ID]),
+            replays=tuple(keys.get(REPLAYS, "").split()),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"{where} carries an export state that cannot be read: {error}") from error

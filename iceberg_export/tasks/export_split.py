@@ -12,7 +12,7 @@ of a piece of its records (`records.decode`), decoded; and what writers gather b
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -217,6 +217,12 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
         split.number, files, tallies, dead_files, out.left_out, out.first_reason, shuffled=shuffled,
         last_records=last.last_records(),
     )  # fmt: skip
+
+
+def export_task(payload: Any, attempt: int) -> SplitResult:
+    """As `export_split`, for `(setup, split)`."""
+    setup, split = payload
+    return export_split(setup, split, attempt)
 
 
 def check_complete(

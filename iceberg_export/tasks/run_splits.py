@@ -1,11 +1,9 @@
-"""Runs the tasks of an export's splits, again for those that met schemas which they did not know."""
+"""Runs the tasks of splits, again for those that met schemas which they did not know."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from iceberg_export.errors import CatalogError
-from iceberg_export.plan.splits import Split
-from iceberg_export.tasks.export_split import SplitResult, TaskSetup, export_split
 from iceberg_export.typed.decode_values import Message
 
 Result = TypeVar("Result")
@@ -27,24 +25,51 @@ class TaskRunner(Protocol):
     ) -> list[Result]: ...
 
 
+class AnySplit(Protocol):
+    """What one task works on."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def byte_count(self) -> int: ...
+
+
+class AnyResult(Protocol):
+    """What one task returns."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def unknown(self) -> Mapping[str, set[Message]]: ...
+
+    @property
+    def seen(self) -> Mapping[str, str]: ...
+
+
+SplitOutcome = TypeVar("SplitOutcome", bound=AnyResult)
+
+
 def run_splits(
     runner: TaskRunner,
-    splits: Sequence[Split],
+    splits: Sequence[AnySplit],
     *,
-    setup: Callable[[], TaskSetup],
+    task: Callable[[Any, int], SplitOutcome],
+    setup: Callable[[], Any],
     fetch_schemas: Callable[[Mapping[str, set[Message]], Mapping[str, str]], None],
     title: str,
-) -> list[SplitResult]:
-    """Returns the results of all splits. Raises ExportError.
+) -> list[SplitOutcome]:
+    """Returns the results of all splits, each of `task((setup, split), attempt)`. Raises ExportError.
 
     `setup` is called before each round; what it returns knows the schemas fetched so far.
     `fetch_schemas` is told what a split does not know, and what inferred types have no place for.
     """
-    results: dict[int, SplitResult] = {}
+    results: dict[int, SplitOutcome] = {}
     while missing := [split for split in splits if split.number not in results]:
         shared = setup()
-        found: list[SplitResult] = runner.run(
-            _export_task,
+        found = runner.run(
+            task,
             [(shared, split) for split in missing],
             sizes=[split.byte_count for split in missing],
             title=title,
@@ -57,8 +82,3 @@ def run_splits(
             else:
                 results[result.number] = result
     return list(results.values())
-
-
-def _export_task(payload: Any, attempt: int) -> SplitResult:
-    setup, split = payload
-    return export_split(setup, split, attempt)

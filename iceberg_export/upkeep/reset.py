@@ -17,7 +17,8 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.dead_letters.reconcile import LostDeadLettersError, reconcile
+from iceberg_export.dead_letters.dead_letter_table import LostDeadLettersError
+from iceberg_export.dead_letters.reconcile import reconcile
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import Unwanted, deleted_unless_committed, rows_at_or_after
@@ -98,12 +99,18 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
     new, report = _reset_table(job, wanted.table, target)
     if dead is not None:
         # If the state could not be read, the next export reconciles the dead letters again.
+        dead = maintain.load(job, dead_identifier)
+        known = readable_state(dead)
+        replays = dict(known.follows.replays) if known is not None else {}
+        if to is None:
+            # Letters that a rollback behind a replay would bring back are exported again, too.
+            replays = {one: replays.get(one, "") for one in new.replays}
         follows = Follows(
             mark=new.mark if before is not None else "",
             seq_by_line={new.line: new.seq},
             was_reset=True,
+            replays=replays,
         )
-        dead = maintain.load(job, dead_identifier)
         _reset_table(job, dead, target._replace(to=dict(report.offsets), follows=follows))
     return report
 
@@ -186,6 +193,7 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
         last_records={p: record for p, record in before.last_records.items() if p not in to}
         if before
         else {},
+        replays=before.replays if before else (),
     )
     # A partition that only moves ahead has no rows to lose, and its files are left alone.
     delete_from = {p: o for p, o in to.items() if before is None or o < known.get(p, 0)}

@@ -26,7 +26,7 @@ from iceberg_export.records.checksum import Sums, sum_rows
 from iceberg_export.runs.job import Job, load_topic_types, timestamp_limits
 from iceberg_export.table import topic_settings
 from iceberg_export.table.run_marks import RunMark
-from iceberg_export.tasks.export_split import BadRecords, TaskSetup
+from iceberg_export.tasks.export_split import BadRecords, TaskSetup, export_task
 from iceberg_export.tasks.run_splits import run_splits
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import RowTyping
@@ -227,7 +227,9 @@ def _shuffle(job: Job, topic: Topic, exported: Exported) -> list[ShuffleFile]:
         types.fetch_schemas(unknown)
 
     title = f"{topic.name}: reading chunks"
-    results = run_splits(runner, splits, setup=setup, fetch_schemas=fetch_schemas, title=title)
+    results = run_splits(
+        runner, splits, task=export_task, setup=setup, fetch_schemas=fetch_schemas, title=title
+    )
     return [file for one in results for file in one.shuffled]
 
 

@@ -42,6 +42,7 @@ STATE = State(
     follows=Follows("mark", {"l": 4}, was_reset=True),
     position=position(1, 900),
     last_records={12: LastRecord(6, "d" * 16, "0011aabb")},
+    replays=("r1-2", "r5-9"),
 )
 KEYS = {
     "frazil.offsets": '{"0":5,"12":7}',
@@ -55,6 +56,7 @@ KEYS = {
     "frazil.judged-by": "judged",
     "frazil.position": "281474976711556",
     "frazil.follows": '["mark",{"l":4},true]',
+    "frazil.replays": "r1-2 r5-9",
 }
 LAST_RECORDS = '["run-3",{"12":[6,"dddddddddddddddd","0011aabb"]}]'
 FIRST = {
@@ -72,6 +74,20 @@ def test_a_tables_state_is_written_and_read_as_ever() -> None:
     assert properties == {**KEYS, "frazil.seams": LAST_RECORDS}
     assert summary == {**KEYS, "frazil.prev-offsets": '{"0":5}'}
     assert read_state(view({**KEYS, "frazil.seams": LAST_RECORDS}, KEYS)) == STATE
+
+
+def test_a_state_of_dead_letters_names_replays_in_a_form_that_releases_without_them_refuse() -> (
+    None
+):
+    follows = Follows("mark", {"l": 4}, replays={"r1-2": "r1-settle", "r5-9": ""})
+    written, summary = encode_keys(
+        STATE._replace(follows=follows, replays=()), sequence_number=9, previous={}
+    )
+    parts = '["mark",{"l":4},false,{"r1-2":"r1-settle","r5-9":""}]'
+    assert (written["frazil.follows"], written["frazil.replays"]) == (parts, "")
+    found = read_state(view(written, summary))
+    assert found is not None
+    assert found.follows == follows
 
 
 def test_a_state_of_the_first_tables_is_read_as_ever() -> None:

@@ -5,6 +5,7 @@ Values are Avro; those of `LATE` are dead letters until the registry knows their
 
 from contextlib import contextmanager
 
+from iceberg_export.upkeep.replay import replay
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.place import DEAD_TABLE, TABLE, Place, place
 from tests.iceberg_export.kit.registry import FakeRegistry
@@ -29,6 +30,10 @@ class Letters:
         self.send, self.table, self.head, self.expire = (
             place.send, place.table, place.head, place.expire_all,
         )  # fmt: skip
+
+    def replay(self, *sets: str, **how):
+        job = self.job(*sets, **how)
+        return replay(job, self.place.topic(job))
 
     def policy(self, name: str) -> None:
         self.place.configure(value_mode="avro", bad_records=name)

@@ -1,8 +1,8 @@
 """Random life of a topic with dead letters, its two tables, and all who meddle with either.
 
 Records come that cannot be decoded, or only when the registry learns their schema (and may forget
-it again); the topic's policy changes; exports run, die and meet others at every step of both
-commits; people delete rows, set either table's head to any snapshot that is left, and let history
+it again); the topic's policy changes; exports and replays run, die and meet others at every step of
+both commits; people delete rows, set either table's head to any snapshot that is left, and let history
 expire; operators reset and maintain. After each export that went well no record below its offsets
 may be in both tables, or twice in one, and each must be in one, unless people took it out, or the
 topic dropped it.
@@ -26,6 +26,9 @@ from tests.iceberg_export.kit.life import CHOICES, ERRORS, bounded
 from tests.iceberg_export.kit.place import DEAD_TABLE, FAR, TABLE
 from tests.iceberg_export.kit.strangers import delete_row
 
+OTHERS = [
+    "export", "replay", "delete", "head", "expire", "schema", "policy", "orphans", "reset",
+]  # fmt: skip
 TABLES = st.sampled_from([TABLE, DEAD_TABLE])
 
 
@@ -116,6 +119,12 @@ class TwoTables(RuleBasedStateMachine):
             self.here.export(*(("commit.bytes.max=1",) if small else ()))
             self.check()
 
+    @rule()
+    def replay(self):
+        with suppress(StateError):
+            self.here.replay()
+            self.check()
+
     def other_export(self):
         with suppress(BadRecordError):
             self.here.export()
@@ -123,17 +132,17 @@ class TwoTables(RuleBasedStateMachine):
     @rule(
         step=st.sampled_from(Step),
         nth=st.integers(1, 2),
-        what=st.lists(
-            st.sampled_from(["export", "delete", "head", "expire", "schema", "policy", "orphans"]),
-            max_size=3,
-        ),
+        what=st.lists(st.sampled_from(OTHERS), max_size=3),
         end=st.sampled_from([None, *ERRORS]),
         table=TABLES,
         choice=CHOICES,
+        replays=st.booleans(),
     )
-    def troubled_export(self, step, nth, what, end, table, choice):
+    def troubled_run(self, step, nth, what, end, table, choice, replays=False):
         others = {
             "export": self.other_export,
+            "replay": self.here.replay,
+            "reset": lambda: self.here.reset(None),
             "delete": lambda: self.delete(table, choice),
             "head": lambda: self.set_head(table, choice),
             "expire": lambda: self.expire(table),
@@ -157,7 +166,10 @@ class TwoTables(RuleBasedStateMachine):
         hook = Once(step, meddle, nth)
         sets = ("commit.bytes.max=1",) if nth == 2 else ()
         with suppress(Killed, FencedError, OvertakenError, StateError, BadRecordError):
-            self.here.export(*sets, hook=hook)
+            if replays:
+                self.here.replay(hook=hook)
+            else:
+                self.here.export(*sets, hook=hook)
 
     # People.
 
@@ -219,6 +231,6 @@ def test_a_catalog_answers_before_a_commit_is_over(end):
     life = TwoTables()
     try:
         life.begin(may_drop=False)
-        life.troubled_export(step=Step.COMMITTED, nth=1, what=[], end=end, table=TABLE, choice=0)
+        life.troubled_run(step=Step.COMMITTED, nth=1, what=[], end=end, table=TABLE, choice=0)
     finally:
         life.teardown()

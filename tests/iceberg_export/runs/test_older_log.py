@@ -116,7 +116,7 @@ def test_records_that_are_where_they_were_are_not_read_again(here):
     runner = SimpleNamespace(parallelism=1, run=lambda task, *given, **named: (
         tasks.append(task.__name__), HereRunner().run(task, *given, **named))[1])  # fmt: skip
     export_topic(job._replace(runner=lambda: runner), here.topic(job))
-    assert tasks == ["_export_task"]
+    assert tasks == ["export_task"]
 
 
 def test_the_last_record_is_told_by_the_same_digest_in_every_release():

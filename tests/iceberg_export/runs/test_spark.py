@@ -10,6 +10,7 @@ import pytest
 from iceberg_export.errors import CorruptSpanError, SparkError
 from iceberg_export.runs.job import export_topic
 from iceberg_export.verify.proof import verify_topic
+from tests.iceberg_export.dead_letters.story import GOOD, LATE, NEVER, letters
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.world import InTransaction, World, make_job, some_records
 
@@ -58,6 +59,18 @@ def test_an_export_through_spark_holds_committed_records_only(tasks, tmp_path):
         assert sorted((row["kafka_partition"], row["kafka_offset"]) for row in rows) == wanted
         assert verify_topic(job, topic).problems == ()
         job.catalog.engine.dispose()
+
+
+def test_letters_are_replayed_through_spark(tasks):
+    with letters(2) as here:
+        for partition in (0, 1):
+            here.send(LATE, GOOD, NEVER, partition=partition)
+        here.export(runner=tasks)
+        here.late_schema(known=True)
+        done = here.replay(runner=tasks)
+        assert (done.rows, done.left) == (2, {"NOT_FRAMED": 2})
+        assert here.offsets() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+        assert here.problems() == ()
 
 
 def test_an_error_of_a_task_arrives_as_itself(tasks):
