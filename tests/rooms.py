@@ -452,6 +452,7 @@ SHELLS = {
         "table.redactions",
         "table.repartition",
         "table.rest_catalog",
+        "table.rules_kept",
         "table.run_marks",
         "table.schema",
         "tasks.spark",

@@ -6,7 +6,7 @@ by) it says when it runs.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.config.config_row import LONG_MAX, ConfigRow, Kind
@@ -42,6 +42,9 @@ _PLAIN_TRANSFORMS = ("year", "month", "day", "hour", "identity")
 _NUMBERED_TRANSFORMS = ("bucket", "truncate")
 _WIDTH_END = 1 << 31
 _FILE_SIZE_MIN = 1 << 20
+_PATH = r"[^\s(),:]+"
+_RENAME = rf"{_PATH}\s*:\s*[^\s(),:.]+"
+_MASK = rf"(?:(?:hash|null)\s*\(|truncate\s*\(\s*\d{{1,9}}\s*,)\s*{_PATH}\s*\)"
 
 
 def _check_table(value: str) -> None:
@@ -71,6 +74,17 @@ def _check_hold(value: str) -> None:
 def _check_file_size(value: str) -> None:
     if 0 < int(value) < _FILE_SIZE_MIN:
         raise ValueError(f"0, or at least {_FILE_SIZE_MIN} bytes (1 MiB)")
+
+
+def _list_of(item: str, example: str) -> Callable[[str], None]:
+    """A check of a list, as `iceberg_export.table.column_rules` reads it."""
+    form = re.compile(rf"\s*(?:{item}(?:\s*,\s*{item})*)?\s*", re.IGNORECASE)
+
+    def check(text: str) -> None:
+        if form.fullmatch(text) is None:
+            raise ValueError(f"a list like {example}")
+
+    return check
 
 
 def _terms(text: str) -> list[tuple[str, int, str]]:
@@ -117,6 +131,18 @@ TABLE_CONFIGS: Final = (
     ConfigRow(f"{PREFIX}bad.records", Kind.STRING, "dlq",
               "What becomes of a record that cannot be decoded: dlq keeps it in a table of its"
               " own, drop leaves it out, fail stops the export.", choices=("dlq", "drop", "fail")),
+    ConfigRow(f"{PREFIX}columns.drop", Kind.STRING, "",
+              "Columns that the table is not to have: a list like email,address.street.",
+              check=_list_of(_PATH, "email,address.street")),
+    ConfigRow(f"{PREFIX}columns.mask", Kind.STRING, "",
+              "Columns that hold no values as they are: a list like"
+              " hash(email),truncate(3,phone),null(iban): the SHA-256 of text or bytes, so many"
+              " characters or bytes of it, or nothing.",
+              check=_list_of(_MASK, "hash(email),truncate(3,phone),null(iban)")),
+    ConfigRow(f"{PREFIX}columns.rename", Kind.STRING, "",
+              "Columns that have other names in the table: a list like"
+              " city:town,address.zip:postcode.",
+              check=_list_of(_RENAME, "city:town,address.zip:postcode")),
     ConfigRow(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
     ConfigRow(_ENVELOPE, Kind.STRING, "none",
               "debezium: values are change events (before, after, op), whose rows are the"
@@ -187,7 +213,12 @@ def check_together(configs: Mapping[str, str]) -> str | None:
             f"{_ENVELOPE}={held[_ENVELOPE]} needs values with fields: a {PREFIX}value.mode of json, avro"
             " or protobuf"
         )
-    return _without_text(held) or _uninferable(held) or _unpartitionable(held)
+    return (
+        _without_text(held)
+        or _uninferable(held)
+        or _without_columns(held)
+        or _unpartitionable(held)
+    )
 
 
 def _uninferable(held: Mapping[str, str]) -> str | None:
@@ -196,6 +227,22 @@ def _uninferable(held: Mapping[str, str]) -> str | None:
         return f"{_ENVELOPE}={held[_ENVELOPE]} needs a schema: {VALUE_SCHEMA} is infer"
     if held[f"{PREFIX}key.schema"] == "infer" and held[f"{PREFIX}mode"] == "upsert":
         return f"{PREFIX}mode=upsert needs columns of keys that do not grow: {PREFIX}key.schema is infer"
+    return None
+
+
+def _without_columns(held: Mapping[str, str]) -> str | None:
+    """Why a rule for a column cannot be kept; None when it can."""
+    for rule in ("columns.drop", "columns.mask", "columns.rename"):
+        for path in re.findall(rf"(?:^|[,(])\s*({_PATH})\s*(?=$|[,:)])", held[f"{PREFIX}{rule}"]):
+            if path.isdigit():
+                continue  # The length of a mask.
+            side = "key" if path.split(".")[0] == "kafka_key" else "value"
+            mode, schema = held[f"{PREFIX}{side}.mode"], held[f"{PREFIX}{side}.schema"]
+            if mode not in _BY_SCHEMA or schema == "infer":
+                return (
+                    f"{PREFIX}{rule} names the column {path}, which needs a schema: {PREFIX}{side}.mode is"
+                    f" {mode}, {PREFIX}{side}.schema {schema}"
+                )
     return None
 
 

@@ -21,9 +21,10 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -39,7 +40,13 @@ from iceberg_export.table.catalog import Identifier, find_table, guarded
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.redactions import places_of
 from iceberg_export.table.state import TOPIC_ID, Follows, State
-from iceberg_export.typed.typed_rows import ERROR_CODE, ERROR_MESSAGE, RUN_ID, SCHEMA_ID
+from iceberg_export.typed.typed_rows import (
+    ERROR_CODE,
+    ERROR_MESSAGE,
+    RUN_ID,
+    SCHEMA_ID,
+    WITHHELD,
+)
 
 SUFFIX = "__dlq"
 LINES_MAX = 100
@@ -217,5 +224,15 @@ def dead_offsets(table: Table, first: int, snapshot_id: int | None = None) -> di
         row_filter=f"{names.OFFSET} >= {first}",
         selected_fields=(names.PARTITION, names.OFFSET),
         snapshot_id=snapshot_id,
+    )
+    return places_of(guarded("read the dead letters", scan.to_arrow))
+
+
+def withheld_places(table: Table) -> dict[int, Ints]:
+    """Returns the offsets of dead letters without content, ascending, by partition."""
+    is_withheld: Any = EqualTo  # Takes terms by name, which its declared type does not know.
+    scan = table.scan(
+        row_filter=is_withheld(ERROR_MESSAGE, WITHHELD),
+        selected_fields=(names.PARTITION, names.OFFSET),
     )
     return places_of(guarded("read the dead letters", scan.to_arrow))

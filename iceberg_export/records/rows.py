@@ -274,6 +274,25 @@ def _in_place(one: Unreadable) -> bytes:
     return bytes(batch)
 
 
+def without_content(rows: pa.Table) -> pa.Table:
+    """Returns rows without key and value, and without headers but for those of a batch that cannot be read,
+    which are ours: where they came from is left."""
+    headers = rows.column(names.HEADERS).to_pylist()
+    ours = [
+        one if one and one[0]["key"] == FIRST_OFFSET_HEADER and len(one) == 2 else []
+        for one in headers
+    ]
+    empty = {
+        names.KEY: pa.nulls(rows.num_rows, ROW_SCHEMA.field(names.KEY).type),
+        names.VALUE: pa.nulls(rows.num_rows, ROW_SCHEMA.field(names.VALUE).type),
+        names.HEADERS: pa.array(ours, ROW_SCHEMA.field(names.HEADERS).type),
+    }
+    for name, column in empty.items():
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, ROW_SCHEMA.field(name), column)
+    return rows
+
+
 def is_among(rows: pa.Table, offsets: Mapping[int, Ints]) -> pa.Array:
     """Returns which rows have a partition and offset of `offsets`."""
     partitions = np.asarray(rows.column(names.PARTITION))

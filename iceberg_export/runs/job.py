@@ -51,6 +51,7 @@ from iceberg_export.table.catalog import (
     find_table,
     state_of,
 )
+from iceberg_export.table.column_rules import rules_properties
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.envelope_kept import ENVELOPE, keep_envelope
 from iceberg_export.table.file_size import file_size_properties, keep_file_size
@@ -61,6 +62,7 @@ from iceberg_export.table.redactions import (
     redacted_places,
 )
 from iceberg_export.table.repartition import PARTITIONED_BY, repartition, setting_of
+from iceberg_export.table.rules_kept import keep_rules
 from iceberg_export.table.run_marks import RunMark
 from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import TopicTable
@@ -216,6 +218,7 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         )
     more = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
     more |= file_size_properties(topic_table.target_file_size)
+    more |= rules_properties(topic_table.column_rules)
     if chosen is not None and spec is not None:
         more[PARTITIONED_BY] = setting_of(chosen)
     if types is not None:
@@ -236,6 +239,8 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     if table is not None:
         envelope, has_data = topic_table.envelope, any(state.offsets.values())
         keep_envelope(job.catalog, identifier, table, envelope, has_data=has_data, pause=job.pause)
+        rules = topic_table.column_rules
+        keep_rules(job.catalog, identifier, table, rules, has_data=has_data, pause=job.pause)
         _repartition(job, identifier, table, topic_table, None if _waits(types) else columns)
         keep_file_size(job.catalog, identifier, table, topic_table.target_file_size, job.pause)
         if types is not None:
@@ -494,20 +499,22 @@ def _commit(
 
 def _bad_records(export: TopicExport, commit_range: CommitRange, dead: State | None) -> BadRecords:
     """Returns what tasks are to do with records that cannot be decoded."""
-    job, policy = export.job, export.table_settings.bad_records
+    job, settings = export.job, export.table_settings
+    found = BadRecords(
+        export.topic.name,
+        settings.bad_records,
+        already=export.redacted,
+        withholds=bool(settings.columns_mask),
+    )
     if dead is None:
-        return BadRecords(export.topic.name, policy, already=export.redacted)
+        return found
     already = dead_letter_table.already_dead(
         job.catalog, export.identifier, dead, commit_range.starts
     )
-    return BadRecords(
-        export.topic.name,
-        policy,
-        target_of(
-            dead_letter_table.load(job.catalog, export.identifier),
-            job.settings.number("file.bytes.max"),
-        ),
-        joined_places(already, export.redacted),
+    letters = dead_letter_table.load(job.catalog, export.identifier)
+    return found._replace(
+        target=target_of(letters, job.settings.number("file.bytes.max")),
+        already=joined_places(already, export.redacted),
     )
 
 

@@ -21,6 +21,7 @@ from iceberg_export.source.planning import BEYOND_ALL
 from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
 from iceberg_export.source.tasks import Decoding
 from iceberg_export.table import topic_settings
+from iceberg_export.table.column_rules import rules_properties
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.registry_client import RegistryClient, RegistryError
 
@@ -31,6 +32,8 @@ class TopicColumns(NamedTuple):
     settings: TopicTable
     columns: pa.Schema
     """Those that a new table of the topic would have."""
+    without_rules: pa.Schema
+    """The same by the exporter's names."""
 
 
 def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | None:
@@ -55,7 +58,8 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     except RegistryError as error:
         raise RegistryError(f"{error}; typed=false reads keys and values as they are") from error
     types.check_newest()
-    return TopicColumns(settings, arrow_schema(table_schema(types.columns())))
+    ruled, plain = types.columns(), types.columns_without_rules()
+    return TopicColumns(settings, *(arrow_schema(table_schema(one)) for one in (ruled, plain)))
 
 
 def registry(options: ReadOptions, plan: TopicPlan) -> RegistryClient:
@@ -84,7 +88,7 @@ class TopicDecoding:
         now = topic_settings.parse(plan.configs, plan.topic)
         if _shape(now) != _shape(self._loaded.settings):
             raise PlanError(
-                f"the modes, the layout or the own schema of topic {plan.topic} have changed since its columns were "
+                f"the modes, the layout, the rules for columns or the own schema of topic {plan.topic} have changed since its columns were "
                 "told; load it again"
             )
         from iceberg_export.typed.topic_types import TopicTypes
@@ -92,11 +96,17 @@ class TopicDecoding:
         if self._registry is None or self._told != plan.registry:
             self._registry, self._told = registry(self._options, plan), plan.registry
         types = TopicTypes(now, self._registry, assumes_first=True)
-        _columns, typing = types.read_typing(self._loaded.columns)
+        _columns, typing = types.read_typing(
+            self._loaded.without_rules, types.rules, rules_properties(now.column_rules)
+        )
         return decoding._replace(typing=typing)
 
 
-def _shape(settings: TopicTable) -> tuple[str, ...]:
+def _shape(settings: TopicTable) -> tuple[object, ...]:
     own = (settings.value_schema_json, settings.key_schema_json)
     modes = (settings.value_mode, settings.key_mode, settings.layout, settings.envelope)
-    return (*modes, *(own if "inline" in (settings.value_schema, settings.key_schema) else ()))
+    return (
+        *modes,
+        settings.column_rules,
+        *(own if "inline" in (settings.value_schema, settings.key_schema) else ()),
+    )

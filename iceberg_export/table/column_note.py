@@ -6,11 +6,12 @@ commit that makes the columns. One that is not in it is not ours, or of a table 
 notes: it goes by its name.
 
 A noted column is the one with its id; else one of its name that nobody has noted, which somebody *added
-again*: it is filled from then on; else it was dropped.
+again*: it is filled from then on; else it was dropped. What the topic's rules drop (`column_rules`) has no id:
+it comes back, added again, when there is no such rule any more.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -24,6 +25,10 @@ COLUMNS = "frazil.columns"
 """Property of the table: a JSON object by names, of ids, or of [id, the same of its fields, added again]."""
 
 
+BY_RULE = 0
+"""In the place of a field id: a rule keeps the column away."""
+
+
 class Noted(NamedTuple):
     """A column."""
 
@@ -31,7 +36,7 @@ class Noted(NamedTuple):
     inner: "Note"
     """Its fields; those of a list's elements and a map's values, where these are structs."""
     again: bool = False
-    """Somebody dropped it and added it again."""
+    """Somebody dropped it and added it again, or its mask has changed."""
 
 
 Note = Mapping[str, Noted]
@@ -82,9 +87,10 @@ def _plain_column(column: Noted) -> Any:
     return [column.field_id, _plain(column.inner)] if column.inner else column.field_id
 
 
-def view(note: Note, table: Schema) -> ColumnsView:
-    """Returns a table's columns by the exporter's names, and what people changed of them."""
-    found = _level(note, table.fields)
+def view(note: Note, table: Schema, ruled: Edits = NONE) -> ColumnsView:
+    """Returns a table's columns by the exporter's names, and what people changed of them, or the table's
+    rules do (`column_rules.edits_of`), whether the table has those columns yet, or still, or not."""
+    found = _level(note, table.fields, ruled)
     return ColumnsView(Schema(*found.fields), found.edits, found.added_again)
 
 
@@ -94,13 +100,13 @@ class _Level(NamedTuple):
     added_again: frozenset[str]
 
 
-def _level(note: Note, fields: Iterable[NestedField]) -> _Level:
+def _level(note: Note, fields: Iterable[NestedField], ruled: Edits) -> _Level:
     here = list(fields)
-    names = _names(note, here)
+    names = _names(note, here, ruled)
     seen: list[NestedField] = []
-    renamed: dict[str, str] = {}
-    taken: dict[str, str] = {}
-    inner: dict[str, Edits] = {}
+    renamed = {name: new for name, new in ruled.renamed.items() if name not in names.values()}
+    taken = {new.casefold(): name for name, new in ruled.renamed.items()}
+    inner = dict(ruled.inner)
     again: set[str] = set()
     for field in here:
         name = names.get(field.field_id, field.name)
@@ -111,60 +117,115 @@ def _level(note: Note, fields: Iterable[NestedField]) -> _Level:
             renamed[name] = field.name
             taken[field.name.casefold()] = name
         noted = note.get(name, Noted(field.field_id, {}))
-        kind, below = _below(noted.inner, field.field_type)
+        kind, below = _below(noted.inner, field.field_type, ruled.below(name))
         if below.edits != NONE:
             inner[name] = below.edits
         if noted.again or noted.field_id != field.field_id or below.added_again:
             again.add(name)
         seen.append(field.model_copy(update={"name": name, "field_type": kind}))
-    dropped = note.keys() - names.values()
-    edits = Edits(frozenset(dropped), renamed, taken, inner)
+    gone = note.keys() - names.values()
+    dropped = ruled.dropped | {name for name in gone if note[name].field_id != BY_RULE}
+    edits = Edits(dropped, renamed, taken, inner)
     return _Level(seen, edits, frozenset(again))
 
 
-def _names(note: Note, fields: list[NestedField]) -> dict[int, str]:
+def _names(note: Note, fields: list[NestedField], ruled: Edits) -> dict[int, str]:
     """Returns the exporter's names of fields, by their ids."""
     noted_ids = {one.field_id for one in note.values()}
     by_name = {one.name: one.field_id for one in fields if one.field_id not in noted_ids}
     here = {one.field_id for one in fields}
     found = {}
     for name, one in note.items():
+        today = ruled.renamed.get(name, name)
         if one.field_id in here:
             found[one.field_id] = name
-        elif name in by_name:
-            found[by_name[name]] = name
+        elif today in by_name:
+            found[by_name[today]] = name
+    for name, new in ruled.renamed.items():
+        if name not in note and name not in by_name and new in by_name:
+            found.setdefault(by_name[new], name)
     return found
 
 
-def _below(note: Note, kind: IcebergType) -> tuple[IcebergType, _Level]:
+def _below(note: Note, kind: IcebergType, ruled: Edits) -> tuple[IcebergType, _Level]:
     """Returns a type by the exporter's names, and its fields."""
     if isinstance(kind, StructType):
-        found = _level(note, kind.fields)
+        found = _level(note, kind.fields, ruled)
         return StructType(*found.fields), found
     if isinstance(kind, ListType):
-        inner, found = _below(note, kind.element_type)
+        inner, found = _below(note, kind.element_type, ruled)
         return kind.model_copy(update={"element_type": inner}), found
     if isinstance(kind, MapType):
-        inner, found = _below(note, kind.value_type)
+        inner, found = _below(note, kind.value_type, ruled)
         return kind.model_copy(update={"value_type": inner}), found
     return kind, _Level([], NONE, frozenset())
 
 
-def noted(note: Note, columns: Schema, wanted: Iterable[pa.Field]) -> Note:
+class RuledChange(NamedTuple):
+    """A column of a table that its rules want otherwise."""
+
+    path: str
+    """By the names of today, as Iceberg writes it."""
+    name: str
+    """The new one; empty: it goes."""
+
+
+def ruled_changes(seen: ColumnsView, ruled: Edits) -> list[RuledChange]:
+    """Returns what is to be done for the rules with the columns that a table has."""
+    return list(_changes(seen.columns.fields, seen.edits, ruled, ""))
+
+
+def _changes(
+    fields: Iterable[NestedField], edits: Edits, ruled: Edits, above: str
+) -> Iterator[RuledChange]:
+    for field in fields:
+        name = field.name
+        today = edits.renamed.get(name, name)
+        if name in ruled.dropped:
+            yield RuledChange(f"{above}{today}", "")
+            continue
+        below, path = field.field_type, f"{above}{today}."
+        while isinstance(below, ListType | MapType):
+            is_list = isinstance(below, ListType)
+            path += "element." if is_list else "value."
+            below = below.element_type if isinstance(below, ListType) else below.value_type
+        if isinstance(below, StructType) and (inner := ruled.below(name)) != NONE:
+            yield from _changes(below.fields, edits.below(name), inner, path)
+        if name in ruled.renamed and ruled.renamed[name] != today:
+            yield RuledChange(f"{above}{today}", ruled.renamed[name])
+
+
+def without_ids(note: Note, ruled: Edits) -> Note:
+    """Returns the note of a table whose rules have dropped their columns."""
+    found = {name: Noted(BY_RULE, {}) for name in ruled.dropped}
+    kept = {
+        name: one._replace(inner=without_ids(one.inner, ruled.below(name)))
+        for name, one in note.items()
+        if name not in ruled.dropped
+    }
+    return {**kept, **found}
+
+
+def noted(note: Note, columns: Schema, wanted: Iterable[pa.Field], ruled: Edits = NONE) -> Note:
     """Returns the note with the columns that schemas want, as far as `columns` has them: a table's, by the
-    exporter's names. What is noted already stays noted."""
-    return _noted(note, columns.fields, wanted)
+    exporter's names. What is noted already stays noted, and what rules drop is noted to be away."""
+    return _noted(note, columns.fields, wanted, ruled)
 
 
-def _noted(note: Note, fields: Iterable[NestedField], wanted: Iterable[pa.Field]) -> Note:
+def _noted(
+    note: Note, fields: Iterable[NestedField], wanted: Iterable[pa.Field], ruled: Edits
+) -> Note:
     by_name = {one.name: one for one in fields}
     found = dict(note)
     for field in wanted:
         there = by_name.get(field.name)
         if there is None:
+            if field.name in ruled.dropped:
+                found[field.name] = Noted(BY_RULE, {})
             continue
         before = found.get(field.name, Noted(there.field_id, {}))
-        inner = _noted(before.inner, _fields(there.field_type), _wanted_fields(field.type))
+        below = ruled.below(field.name)
+        inner = _noted(before.inner, _fields(there.field_type), _wanted_fields(field.type), below)
         again = before.again or before.field_id != there.field_id
         found[field.name] = Noted(there.field_id, inner, again)
     return found

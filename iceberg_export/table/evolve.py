@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from iceberg_export.table.edits import NONE, Edits, width
+from iceberg_export.table.edits import NONE, Edits, as_in_table, width, without_dropped
 
 Key = TypeVar("Key", int, tuple[int, tuple[int, ...]])
 """What names a schema: its id, or its id and a message in it."""
@@ -135,8 +135,9 @@ def _with_fields(
             raise IncompatibleColumnError(_differs_in_case(path, f"{above}{other}"))
         if (owner := edits.taken.get(field.name.casefold())) is not None:
             raise IncompatibleColumnError(_is_taken(path, owner))
-        kind = canonical_type(field.type)
-        found[field.name] = _storable(_portable(kind) if growth.portable else kind, path)
+        kind = canonical_type(without_dropped(field.type, edits.below(field.name)))
+        found[field.name] = _portable(kind) if growth.portable else kind
+        _check_storable(as_in_table(found[field.name], edits.below(field.name)), path)
     return found
 
 
@@ -230,26 +231,28 @@ def _is_wider(wide: pa.DataType, narrow: pa.DataType) -> bool:
     return (narrow, wide) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 
 
-def _storable(kind: pa.DataType, path: str) -> pa.DataType:
-    """Returns the type if a table can have it. Raises IncompatibleColumnError."""
+def _check_storable(kind: pa.DataType, path: str) -> None:
+    """Raises IncompatibleColumnError for a type that no table can have."""
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             raise IncompatibleColumnError(f"column {path} would be a struct without fields")
         names: dict[str, str] = {}
         for one in kind:
-            other = names.setdefault(one.name.casefold(), one.name)
-            if other != one.name:
+            other = names.get(one.name.casefold())
+            names[one.name.casefold()] = one.name
+            if other == one.name:
+                raise IncompatibleColumnError(_is_taken(f"{path}.{one.name}", "otherwise"))
+            if other is not None:
                 raise IncompatibleColumnError(
                     _differs_in_case(f"{path}.{one.name}", f"{path}.{other}")
                 )
-            _storable(one.type, f"{path}.{one.name}")
+            _check_storable(one.type, f"{path}.{one.name}")
     elif pa.types.is_map(kind):
-        _storable(kind.key_type, f"{path}.key")
-        _storable(kind.item_type, f"{path}.value")
+        _check_storable(kind.key_type, f"{path}.key")
+        _check_storable(kind.item_type, f"{path}.value")
     elif pa.types.is_large_list(kind):
-        _storable(kind.value_type, f"{path}.element")
+        _check_storable(kind.value_type, f"{path}.element")
     elif pa.types.is_decimal(kind) and kind.precision > DIGITS_MAX:
         raise IncompatibleColumnError(
             f"column {path} would need {kind.precision} digits, at most {DIGITS_MAX}"
         )
-    return kind

@@ -57,6 +57,7 @@ from iceberg_export.names import (
 from iceberg_export.table import column_note
 from iceberg_export.table.catalog import Identifier, send_change
 from iceberg_export.table.column_note import ColumnsView
+from iceberg_export.table.column_rules import edits_of, read_rules
 from iceberg_export.table.edits import field_as_in_table
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.pyiceberg_internals import (
@@ -194,8 +195,9 @@ def arrow_schema(columns: Schema) -> pa.Schema:
 
 def columns_view(table: Table) -> ColumnsView:
     """The columns of a table by the exporter's names. Raises StateError."""
-    note = column_note.read_note(".".join(table.name()), table.metadata.properties)
-    return column_note.view(note, table.schema())
+    name, properties = ".".join(table.name()), table.metadata.properties
+    note = column_note.read_note(name, properties)
+    return column_note.view(note, table.schema(), edits_of(read_rules(f"table {name}", properties)))
 
 
 def grow(
@@ -212,17 +214,19 @@ def grow(
 
     Returns None when there is nothing to do. Raises StateError, CatalogError.
     """
-    note = column_note.read_note(".".join(table.name()), table.metadata.properties)
-    seen = column_note.view(note, table.schema())
+    name = ".".join(table.name())
+    note = column_note.read_note(name, table.metadata.properties)
+    ruled = edits_of(read_rules(f"table {name}", table.metadata.properties))
+    seen = column_note.view(note, table.schema(), ruled)
+    transaction = table.transaction()
     there = {field.name: canonical_type(field.type) for field in arrow_schema(seen.columns)}
     more = [field for field in columns if there.get(field.name) != field.type]
-    transaction = table.transaction()
     if more:
         named = [field_as_in_table(field, seen.edits) for field in more]
         with transaction.update_schema() as update:
             update.union_by_name(_iceberg(pa.schema(named)))
-    grown = column_note.view(note, transaction.table_metadata.schema())
-    after = column_note.noted(note, grown.columns, wanted)
+    grown = column_note.view(note, transaction.table_metadata.schema(), ruled)
+    after = column_note.noted(note, grown.columns, wanted, ruled)
     changed = {
         name: text
         for name, text in properties.items()

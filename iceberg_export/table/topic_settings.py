@@ -12,6 +12,16 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeVar
 
 from iceberg_export.errors import SettingsError
+from iceberg_export.names import KEY
+from iceberg_export.table.column_rules import (
+    NO_RULES,
+    ColumnRules,
+    Mask,
+    check_rules,
+    parse_drop,
+    parse_mask,
+    parse_rename,
+)
 
 T = TypeVar("T")
 
@@ -152,6 +162,9 @@ class TopicTable:
     """debezium: values are change events, and rows are in them."""
     partition_by: tuple[PartitionTerm, ...] | None = _setting(_partition_by, default=None)
     """None: as the exporter's own settings say; (): not partitioned."""
+    columns_drop: tuple[str, ...] = _setting(parse_drop, default=())
+    columns_rename: tuple[tuple[str, str], ...] = _setting(parse_rename, default=())
+    columns_mask: tuple[tuple[str, Mask], ...] = _setting(parse_mask, default=())
     bad_records: str = _setting(_choice("dlq", "fail", "drop"), default="dlq")
     schema_evolution: str = _setting(_choice("add", "strict"), default="add")
     types: str = _setting(_choice("portable", "iceberg"), default="portable")
@@ -166,6 +179,11 @@ class TopicTable:
     def typed(self) -> bool:
         """Keys or values are decoded, so that some of them may turn out not to be decodable."""
         return self.value_mode != "raw" or self.key_mode != "raw"
+
+    @property
+    def column_rules(self) -> ColumnRules:
+        """Which columns are dropped, renamed or masked."""
+        return ColumnRules(self.columns_drop, self.columns_rename, self.columns_mask)
 
     def identifier(self, namespace: str, default: str) -> tuple[str, str]:
         """Namespace and name of the table."""
@@ -202,6 +220,8 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
         )
     if "infer" in (found.value_schema, found.key_schema):
         _check_infer(found, topic)
+    if found.column_rules != NO_RULES:
+        _check_column_rules(found, topic)
     _check_inline("value", found.value_schema, found.value_mode, found.value_schema_json, topic)
     _check_inline("key", found.key_schema, found.key_mode, found.key_schema_json, topic)
     return found
@@ -215,6 +235,30 @@ def _check_inline(side: str, schema: str, mode: str, text: str, topic: str) -> N
         raise SettingsError(f"topic {topic}: {name}=inline is for {side}.mode=json, not {mode}")
     if not text:
         raise SettingsError(f"topic {topic}: {name} is inline, and {name}.json has no JSON Schema")
+
+
+def _check_column_rules(found: TopicTable, topic: str) -> None:
+    try:
+        check_rules(found.column_rules)
+    except SettingsError as error:
+        raise SettingsError(f"topic {topic}: {PREFIX}{error}") from error
+    for path in found.column_rules.paths:
+        of_key = path.split(".")[0] == KEY
+        side, mode, schema = (
+            ("key", found.key_mode, found.key_schema)
+            if of_key
+            else ("value", found.value_mode, found.value_schema)
+        )
+        if mode in ("raw", "string") or schema == "infer":
+            raise SettingsError(
+                f"topic {topic}: {PREFIX}columns.* has a rule for {path}, whose columns need a schema: set"
+                f" {PREFIX}{side}.mode to json, avro or protobuf, and {side}.schema not to infer"
+            )
+        if of_key and found.mode == "upsert":
+            raise SettingsError(
+                f"topic {topic}: mode upsert finds rows by {KEY}: {PREFIX}columns.* cannot have a rule for"
+                f" {path}"
+            )
 
 
 def _check_infer(found: TopicTable, topic: str) -> None:

@@ -45,6 +45,7 @@ from iceberg_export.typed.typed_rows import (
     first_reason,
     split_keyless,
     unreadable_batches,
+    withhold,
 )
 from iceberg_export.upsert.buckets import ShuffleFile, ShuffleWriter, with_key_and_tombstone
 
@@ -67,6 +68,8 @@ class BadRecords(NamedTuple):
     """The dead letters' table, with dlq."""
     already: Mapping[int, Ints] = {}
     """Offsets by partition that are dead letters for good, or redacted."""
+    withholds: bool = False
+    """Columns are masked, so nothing of what a dead letter holds is told or written either."""
 
 
 class TaskSetup(NamedTuple):
@@ -168,6 +171,8 @@ class _Rows:
 
     def _put_aside(self, bad: pa.Table) -> None:
         policy = self._setup.bad.policy
+        if self._setup.bad.withholds:
+            bad = withhold(bad)
         self.first_reason = self.first_reason or first_reason(bad)
         if policy == "fail":
             raise BadRecordError(

@@ -1,8 +1,8 @@
 """One task of a replay: it decodes dead letters again, and writes those that have become good as rows.
 
 What is still bad stays where it is: the task writes none of it, and counts it by reason. Batches that
-could not be read are not tried, since what is wrong with them no schema mends; nor are rows that people
-have put among the letters, nor redacted records, nor what lies at or after the table's offsets, which
+could not be read are not tried, since what is wrong with them no schema mends; nor are letters whose content
+is withheld, rows that people have put among them, redacted records, nor what lies at or after the table's offsets, which
 exports will judge. Leaves out the commit (`upkeep.replay`).
 """
 
@@ -27,7 +27,9 @@ from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     BAD_BATCH,
     ERROR_CODE,
+    ERROR_MESSAGE,
     RUN_ID,
+    WITHHELD,
     RowDecoder,
     RowTyping,
     add_seen,
@@ -91,7 +93,10 @@ class _Letters:
 
     def take(self, letters: pa.Table) -> None:
         tried = self._tried(letters)
-        self._left += count_codes(letters.filter(pc.invert(tried)))
+        withheld = pc.equal(letters.column(ERROR_MESSAGE), WITHHELD).fill_null(False)  # noqa: FBT003
+        self._left += count_codes(letters.filter(pc.and_not(pc.invert(tried), withheld)))
+        self._left["withheld"] += pc.sum(withheld).as_py() or 0
+        tried = pc.and_not(tried, withheld)
         rows = letters.filter(tried).select(ROW_SCHEMA.names).cast(ROW_SCHEMA)
         for _, decoded in self._decoder.parts(rows):
             add_unknown(self._unknown, decoded.unknown)
@@ -120,7 +125,7 @@ class _Letters:
             self.discard()
             return ReplayResult(number, [], {}, {}, unknown=self._unknown, seen=self._seen)
         return ReplayResult(
-            number, self._writer.close(), self._places, self._left, self._first_reason
+            number, self._writer.close(), self._places, +self._left, self._first_reason
         )
 
     def discard(self) -> None:
@@ -136,7 +141,7 @@ def replay_letters(payload: Any, attempt: int) -> ReplayResult:
     split: LettersSplit
     setup, split = payload
     metadata, io = setup.letters.open()
-    columns = metadata.schema().select(*ROW_SCHEMA.names, ERROR_CODE, RUN_ID)
+    columns = metadata.schema().select(*ROW_SCHEMA.names, ERROR_CODE, ERROR_MESSAGE, RUN_ID)
     out = _Letters(setup, f"{setup.run_id}-{split.number:05d}-{attempt}")
     with discarded_on_error(out):
         for letters in read_rows(split.files, metadata, io, columns):

@@ -17,15 +17,25 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 
 from iceberg_export import names
 from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.table import schema
 from iceberg_export.table.catalog import Identifier
+from iceberg_export.table.column_note import view
+from iceberg_export.table.column_rules import edits_of, masks_of, read_rules
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.edits import NONE, Edits, fields_without_dropped, width
+from iceberg_export.table.edits import (
+    NONE,
+    Edits,
+    field_as_in_table,
+    fields_without_dropped,
+    width,
+)
 from iceberg_export.table.evolve import evolve
+from iceberg_export.table.masks import check_masks
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import (
     INCOMPATIBLE,
@@ -260,8 +270,19 @@ class TopicTypes:
                 side.seen.append(read_seen(text))
 
     def columns(self) -> pa.Schema:
-        """Returns columns of a new table, beside those that every table has."""
-        return self._evolve_sides(pa.schema([]), NONE, may_grow=True).columns
+        """Returns columns of a new table, beside those that every table has, as the topic's rules want them."""
+        return pa.schema(
+            [field_as_in_table(one, self.rules) for one in self.columns_without_rules()]
+        )
+
+    def columns_without_rules(self) -> pa.Schema:
+        """Returns the same by the exporter's names; what rules drop is not among them."""
+        return self._evolve_sides(pa.schema([]), self.rules, may_grow=True).columns
+
+    @property
+    def rules(self) -> Edits:
+        """What the topic's rules do to the columns of a new table."""
+        return view({}, IcebergSchema(), edits_of(self._settings.column_rules)).edits
 
     def read_typing(
         self,
@@ -277,14 +298,15 @@ class TopicTypes:
         for side in self._sides:
             _add_exported_messages(side, columns, edits)
         found = self._evolve_sides(columns, edits, may_grow=True)
-        return found.columns, self._typing(found, edits)
+        return found.columns, self._typing(found, edits, properties)
 
     def typing(self, table: Table) -> RowTyping:
         """Returns what tasks need for the table as it is."""
         seen = schema.columns_view(table)
         columns = schema.arrow_schema(seen.columns)
         self._read_inferred(table.metadata.properties)
-        return self._typing(self._evolve_sides(columns, seen.edits, may_grow=False), seen.edits)
+        found = self._evolve_sides(columns, seen.edits, may_grow=False)
+        return self._typing(found, seen.edits, table.metadata.properties)
 
     def evolve_table(
         self,
@@ -326,7 +348,7 @@ class TopicTypes:
             if grown is None:
                 for side in self._sides:
                     side.seen.clear()
-                return table, self._typing(found, seen.edits)
+                return table, self._typing(found, seen.edits, table.metadata.properties)
             table = grown
         raise CatalogError(
             f"the columns of table {'.'.join(identifier)} cannot be brought to what schemas need"
@@ -360,11 +382,14 @@ class TopicTypes:
             columns, refused[side.source] = found.columns, found.refused
         return _Evolved(columns, refused)
 
-    def _typing(self, found: _Evolved, edits: Edits) -> RowTyping:
+    def _typing(self, found: _Evolved, edits: Edits, properties: Mapping[str, str]) -> RowTyping:
+        """Raises SettingsError for a mask that its column cannot have."""
+        masks = masks_of(read_rules("the topic's table", properties))
+        check_masks(masks, found.columns)
         value, key = (
             _side(one, found.columns, found.refused[one.source], edits) for one in self._sides
         )
-        return RowTyping(key, value, edits=edits)
+        return RowTyping(key, value, edits=edits, masks=masks)
 
 
 def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[Schema]:

@@ -14,7 +14,7 @@ own name in both. Pure.
 import heapq
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 
 from iceberg_export import names
 from iceberg_export.records.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
-from iceberg_export.records.rows import ROW_SCHEMA
+from iceberg_export.records.rows import ROW_SCHEMA, without_content
 from iceberg_export.table.edits import NONE, Edits, field_as_in_table
 from iceberg_export.table.evolve import canonical_type
+from iceberg_export.table.masks import masked
 from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,
@@ -60,6 +61,10 @@ DEAD_ROW_SCHEMA = pa.schema(
 NO_KEY = "NO_KEY"
 NO_PARTITION = "NO_PARTITION"
 BAD_BATCH = "BAD_BATCH"
+WITHHELD = (
+    "withheld, like key and value: the topic's columns are masked (frazil.iceberg.columns.mask)"
+)
+"""In the place of the message of a dead letter that has no content (`withhold`)."""
 UNKNOWN_MAX = 1000
 """Messages that a task asks about at a time. A producer may name a schema of its own in each record."""
 _TAKEN = re.compile(
@@ -133,6 +138,8 @@ class RowTyping(NamedTuple):
     """Partition fields that some values have no place in."""
     edits: Edits = NONE
     """What people changed of the table's columns."""
+    masks: Mapping[str, Any] = {}
+    """Of the table's columns, by the exporter's names (`masks.Masks`)."""
 
     @property
     def is_raw(self) -> bool:
@@ -296,7 +303,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
         for field in ROW_SCHEMA
         if field.name not in {names.KEY, names.VALUE}
     }
-    table = pa.table({**kept, **_as_in_table(columns, typing.edits)})
+    table = pa.table({**kept, **_as_in_table(masked(columns, typing.masks), typing.edits)})
     for row, reason in rows_without_partition(typing.truncations, table).items():
         bad_values.setdefault(row, BadValue(row, NO_PARTITION, reason, -1))
     if not bad_values:
@@ -323,6 +330,13 @@ def unreadable_batches(rows: pa.Table, reasons: Sequence[str]) -> pa.Table:
     """Returns dead letters of batches that cannot be read, from what `span_rows` has of them."""
     bad = {row: BadValue(row, BAD_BATCH, reason, -1) for row, reason in enumerate(reasons)}
     return _dead_letter_rows(rows, bad)
+
+
+def withhold(letters: pa.Table) -> pa.Table:
+    """Returns dead letters that say where and of which kind they are, and nothing of what they hold."""
+    said = pa.array([WITHHELD] * letters.num_rows, pa.large_string())
+    place = letters.schema.get_field_index(ERROR_MESSAGE)
+    return without_content(letters).set_column(place, DEAD_ROW_SCHEMA.field(ERROR_MESSAGE), said)
 
 
 def _single_array(column: pa.ChunkedArray) -> pa.Array:

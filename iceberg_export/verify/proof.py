@@ -24,9 +24,8 @@ log compaction has removed: of a compacted topic, the table must have what the l
 rows at offsets that segments have no record of are counted.
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +46,15 @@ from iceberg_export.plan.splits import (
     StoreAddress,
 )
 from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
-from iceberg_export.records.decode import HEADERS_MAX, Ints, Tally, Unreadable, split_batches
+from iceberg_export.records.decode import Ints
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import ROW_SCHEMA, SpanRows, is_among, span_rows, unreadable_rows
+from iceberg_export.records.rows import (
+    ROW_SCHEMA,
+    SpanRows,
+    is_among,
+    span_rows,
+    without_content,
+)
 from iceberg_export.runs.job import Job, load_topic_types, table_identifier
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import find_table
@@ -71,8 +76,7 @@ from iceberg_export.typed.typed_rows import (
     without_typing,
 )
 from iceberg_export.verify.exported import Exported, find_exported
-from protocol import records
-from protocol.errors import ProtocolError
+from iceberg_export.verify.reference_rows import reference_rows
 
 Ranges = dict[int, tuple[int, int]]
 """Offsets [from, to) by partition."""
@@ -95,6 +99,8 @@ class ChunkTask(NamedTuple):
     """Those that are compared, with the table's types."""
     dead: Mapping[int, Ints]
     """Offsets by partition that are dead letters."""
+    withheld: Mapping[int, Ints] = {}
+    """Those of the dead letters that have no content."""
     redacted: Mapping[int, Ints] = {}
     """Records that are to be in no table."""
 
@@ -162,7 +168,7 @@ def sum_chunks(task: ChunkTask, _attempt: int) -> PartialSums:
     log = _Log(task)
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
-        pieces = _reference_rows(span, data) if task.reference else span_rows(span, data)
+        pieces = reference_rows(span, data) if task.reference else span_rows(span, data)
         offsets = []
         for piece in pieces:
             log.add(piece)
@@ -197,7 +203,8 @@ class _Log:
         if task.dead and rows.num_rows:
             among = is_among(rows, task.dead)
             letters = rows.select(ROW_SCHEMA.names).filter(among)
-            add_sums(self._dead, sum_rows(letters))
+            for some in self._as_letters(letters):
+                add_sums(self._dead, sum_rows(some))
             rows = rows.filter(pc.invert(among))
         if rows.num_rows == 0:
             return
@@ -214,6 +221,13 @@ class _Log:
             if decoded.bad.num_rows:
                 self._add_bad(decoded.bad)
             add_sums(self._sums, sum_rows(_compared_columns(decoded.rows, task.columns)))
+
+    def _as_letters(self, rows: pa.Table) -> list[pa.Table]:
+        """Returns the rows as their dead-letter table is to have them."""
+        if not self._task.withheld:
+            return [rows]
+        empty = is_among(rows, self._task.withheld)
+        return [rows.filter(pc.invert(empty)), without_content(rows.filter(empty))]
 
     def _add_bad(self, bad: pa.Table) -> None:
         self._bad += bad.num_rows
@@ -249,90 +263,6 @@ def _holes(span: PlannedSpan, offsets: list[Ints]) -> Ints:
 def _sorted(holes: Mapping[int, Sequence[Ints]]) -> Holes:
     joined = {partition: np.hstack(parts) for partition, parts in holes.items()}
     return {partition: both[:, np.argsort(both[0])] for partition, both in joined.items()}
-
-
-def _reference_rows(span: PlannedSpan, data: memoryview) -> Iterator[SpanRows]:
-    """Yields the wanted, committed records of a span by `protocol.records.iterate`, batch by batch."""
-    # For its checks alone (it raises for a wrong CRC or count): the records come from the other
-    # decoder.
-    deque(split_batches(span, data), maxlen=0)
-    at, offset = 0, span.base_offset
-    while at < len(data):
-        header = records.read_header(data, at)
-        if span.is_absolute:
-            offset = header.base_offset
-        if not header.is_control and not _is_in_aborted(span, header, offset):
-            batch = bytearray(data[at : at + header.size])
-            records.patch(batch, 0, offset)
-            try:
-                found = _reference_records(batch)
-            except ProtocolError as error:
-                yield unreadable_rows(span, [Unreadable(memoryview(batch), offset, str(error))])
-            else:
-                kind = int(header.is_log_append_time)
-                wanted = [one for one in found if span.offset_from <= one.offset < span.offset_to]
-                yield SpanRows(_records_table(wanted, span.partition, kind), Tally(len(wanted)))
-        offset += header.last_offset_delta + 1
-        at += header.size
-
-
-def _reference_records(batch: bytearray) -> list[records.Record]:
-    """The records of a batch. Raises ProtocolError where the format would be broken."""
-    header = records.read_header(batch)
-    found = list(records.iterate(batch))
-    offsets = [one.offset - header.base_offset for one in found]
-    if any(after <= before for before, after in zip([-1, *offsets], offsets, strict=False)) or (
-        offsets and offsets[-1] > header.last_offset_delta
-    ):
-        raise ProtocolError("its offsets do not rise, or go beyond its last")
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise ProtocolError(f"{header.record_count} records")
-    if any(len(one.headers) > HEADERS_MAX for one in found):
-        raise ProtocolError(f"a record has more than {HEADERS_MAX} headers")
-    # Java's numbers of 64 bits wrap around.
-    return [one._replace(timestamp=_wrapped(one.timestamp)) for one in found]
-
-
-def _wrapped(number: int) -> int:
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _is_in_aborted(span: PlannedSpan, header: records.BatchHeader, offset: int) -> bool:
-    """Tells whether a batch is of an aborted transaction, as clients do that read committed (KIP-98)."""
-    aborted = {
-        one.producer_id
-        for one in span.aborted
-        if one.first_offset <= offset and one.last_offset >= offset
-    }
-    return header.is_transactional and header.producer_id in aborted
-
-
-def _records_table(found: list[records.Record], partition: int, kind: int) -> pa.Table:
-    def in_range(timestamp: int) -> bool:
-        return 0 <= timestamp <= names.TIMESTAMP_MS_MAX
-
-    def text(key: str) -> str:
-        return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-    columns: dict[str, list[Any]] = {
-        names.PARTITION: [partition] * len(found),
-        names.OFFSET: [one.offset for one in found],
-        names.TIMESTAMP: [
-            one.timestamp * 1000 if in_range(one.timestamp) else None for one in found
-        ],
-        names.TIMESTAMP_TYPE: [kind] * len(found),
-        names.KEY: [one.key for one in found],
-        names.HEADERS: [
-            [{"key": text(key), "value": value} for key, value in one.headers] for one in found
-        ],
-        names.TIMESTAMP_RAW: [
-            None if in_range(one.timestamp) or one.timestamp == -1 else one.timestamp
-            for one in found
-        ],
-        names.VALUE: [one.value for one in found],
-    }
-    arrays = [pa.array(columns[field.name], field.type) for field in ROW_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=ROW_SCHEMA)
 
 
 def sum_table(task: TableTask, _attempt: int) -> PartialSums:
@@ -466,6 +396,11 @@ class _Comparison:
             if self.dead_table is not None
             else {}
         )
+        self._withheld = (
+            dead_letter_table.withheld_places(self.dead_table)
+            if self.dead_table is not None
+            else {}
+        )
 
     def _fit(self) -> None:
         """Sets the columns to compare, by the schemas that are known now."""
@@ -511,7 +446,7 @@ class _Comparison:
         def task(split: Split) -> ChunkTask:
             return ChunkTask(
                 plan.store, options, split, reference, compacted,
-                self._typing, self.columns, self._dead, self._redacted,
+                self._typing, self.columns, self._dead, self._withheld, self._redacted,
             )  # fmt: skip
 
         return _added_up(

@@ -287,6 +287,47 @@ def test_agents_take_the_sizes_of_files_that_the_exporter_takes(text: str, taken
             topic_settings.parse({name: text}, "t")
 
 
+@pytest.mark.parametrize(
+    ("rule", "text", "taken"),
+    [
+        *(("drop", one, True) for one in ("", "a", " a , b.c ", "kafka_key.id", "größe")),
+        *(("drop", one, False) for one in ("a b", "a,", ",a", "a,,b", "a:b", "f(a)")),
+        *(("rename", one, True) for one in ("", "a:b", "a.b : c , d:e")),
+        *(("rename", one, False) for one in ("a", "a:b.c", "a:", ":b", "a:b,")),
+        *(("mask", one, True) for one in ("", "hash(a)", "NULL( a.b ),truncate( 3 , c )")),
+        *(("mask", one, False) for one in ("a", "md5(a)", "truncate(a)", "hash(3,a)", "hash(a),")),
+    ],
+)
+def test_agents_take_the_rules_for_columns_that_the_exporter_takes(
+    rule: str, text: str, taken: bool
+) -> None:
+    name = f"frazil.iceberg.columns.{rule}"
+    modes = {"frazil.iceberg.value.mode": "avro", "frazil.iceberg.key.mode": "avro"}
+    assert (check(name, text) is None) == taken
+    if taken:
+        assert check_together({name: text, **modes}) is None
+        topic_settings.parse({name: text, **modes}, "t")
+    else:
+        with pytest.raises(SettingsError, match=f"columns.{rule}"):
+            topic_settings.parse({name: text, **modes}, "t")
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"), [("drop", "a"), ("rename", "a:b"), ("mask", "truncate(3, a)")]
+)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"value.mode": "string"}, {"value.mode": "json", "value.schema": "infer"}],
+    ids=["raw", "string", "infer"],
+)
+def test_rules_for_columns_need_a_schema(rule: str, text: str, more: dict[str, str]) -> None:
+    prefix = "frazil.iceberg."
+    configs = {f"{prefix}{name}": value for name, value in more.items()}
+    reason = check_together({f"{prefix}columns.{rule}": text, **configs})
+    assert reason is not None
+    assert "names the column a, which needs a schema" in reason
+
+
 @pytest.mark.parametrize("mode", ["raw", "string", "json", "avro", "protobuf"])
 def test_values_without_fields_are_no_change_events(mode: str) -> None:
     configs = {"frazil.iceberg.envelope": "debezium", "frazil.iceberg.value.mode": mode}

@@ -32,9 +32,9 @@ from iceberg_export.typed.typed_rows import RowTyping
 from iceberg_export.verify.proof import (
     ChunkTask,
     _in_holes,
-    _reference_rows,
     sum_chunks,
 )
+from iceberg_export.verify.reference_rows import reference_rows
 from protocol.records import Record, build_batch, empty_batch
 from tests.broker.fetch.layers import LayeredLog, play, steps
 from tests.iceberg_export.kit.place import place
@@ -221,7 +221,7 @@ def decoded(span: PlannedSpan, data: bytes) -> tuple[list[int], Tally]:
         offsets += rows.column("kafka_offset").to_pylist()
         total = total.plus(tally)
     assert total.offsets == span.records
-    reference = _reference_rows(span, memoryview(data))
+    reference = reference_rows(span, memoryview(data))
     assert offsets == [one for piece in reference for one in piece.rows["kafka_offset"].to_pylist()]
     return offsets, total
 

@@ -10,7 +10,7 @@ from iceberg_export.plan.splits import make_splits, next_commit_range, parse_pla
 from iceberg_export.records.read_chunks import open_reader, span_bytes
 from iceberg_export.records.rows import span_rows
 from iceberg_export.tasks.export_split import SplitResult, check_complete
-from iceberg_export.verify.proof import _reference_rows
+from iceberg_export.verify.reference_rows import reference_rows
 from tests.iceberg_export.kit.world import InTransaction, World, some_records
 
 PARTITIONS = 2
@@ -84,7 +84,7 @@ def rows_of(plan, commit_range, split_bytes: int) -> list[tuple[int, int]]:
                 compiled += table["kafka_offset"].to_pylist()
                 before = tallies.get(span.partition)
                 tallies[span.partition] = tally if before is None else before.plus(tally)
-            reference = _reference_rows(span, data)
+            reference = reference_rows(span, data)
             assert compiled == [
                 o for piece in reference for o in piece.rows["kafka_offset"].to_pylist()
             ]

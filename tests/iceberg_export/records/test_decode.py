@@ -10,7 +10,7 @@ from iceberg_export.plan.splits import Aborted, PlannedSpan
 from iceberg_export.records import decode as decoder
 from iceberg_export.records import rows
 from iceberg_export.records.decode import read_records, split_batches
-from iceberg_export.verify.proof import _reference_rows
+from iceberg_export.verify.reference_rows import reference_rows
 from protocol.records import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -120,7 +120,7 @@ def test_both_decoders_agree_on_which_batches_nobody_can_read_and_on_the_rows_of
         reseal(batch)
     span = span_of(batch, 12)
     one, _rest = rows.span_rows(span, memoryview(batch))
-    (other,) = _reference_rows(span, memoryview(batch))
+    (other,) = reference_rows(span, memoryview(batch))
     assert one.rows.to_pylist() == other.rows.to_pylist()
     assert len(one.reasons) == len(other.reasons)
     assert one.tally.offsets == 12
@@ -240,7 +240,7 @@ def test_a_batch_that_does_not_inflate_is_a_row_of_its_own(codec):
     _row, reason, tally = unreadable(data, span)
     assert "offsets 100 to 102 cannot be read, although its checksum matches" in reason
     assert tally == rows.Tally(rows=1, unreadable=2)
-    reference = [piece for piece in _reference_rows(span, memoryview(data)) if piece.reasons]
+    reference = [piece for piece in reference_rows(span, memoryview(data)) if piece.reasons]
     assert reference[0].rows.to_pylist() == [_row]
 
 
@@ -257,7 +257,7 @@ def test_a_timestamp_that_wraps_around_is_the_same_in_both_decoders():
     reseal(batch)
     span = span_of(batch, 2)
     one, _rest = rows.span_rows(span, memoryview(batch))
-    (other,) = _reference_rows(span, memoryview(batch))
+    (other,) = reference_rows(span, memoryview(batch))
     assert one.rows.to_pylist() == other.rows.to_pylist()
     assert one.rows["kafka_timestamp_raw"].to_pylist() == [(1 << 63) - 1, -(1 << 63)]
 
@@ -269,7 +269,7 @@ def test_a_varint_of_more_than_64_bits_is_refused_by_both_decoders():
     reseal(batch)
     span = span_of(batch, 1)
     assert unreadable(batch, span)[1].endswith("its records do not parse")
-    (other,) = _reference_rows(span, memoryview(batch))
+    (other,) = reference_rows(span, memoryview(batch))
     assert len(other.reasons) == 1
 
 
@@ -356,7 +356,7 @@ def test_batches_in_an_aborted_range_of_their_producer_are_dropped(aborted, kept
     assert sum(piece.tally.control for piece in pieces) == 1
     assert sum(piece.tally.aborted for piece in pieces) == 7 - len(kept)
     assert sum(piece.tally.offsets for piece in pieces) == 8
-    reference = _reference_rows(span, memoryview(data))
+    reference = reference_rows(span, memoryview(data))
     assert [row["kafka_offset"] for piece in reference for row in piece.rows.to_pylist()] == kept
 
 
@@ -455,6 +455,6 @@ def test_the_reference_decoder_agrees(codec):
     data = build_batch(some_records(50), codec=codec) + build_batch(some_records(7), codec=codec)
     span = span_of(data, 57, offset_from=103, offset_to=150)
     reference = [
-        row for piece in _reference_rows(span, memoryview(data)) for row in piece.rows.to_pylist()
+        row for piece in reference_rows(span, memoryview(data)) for row in piece.rows.to_pylist()
     ]
     assert decode(data, span).to_pylist() == reference

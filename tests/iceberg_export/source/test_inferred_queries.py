@@ -27,3 +27,31 @@ def test_what_is_not_exported_yet_is_read_into_the_columns_there_are_and_the_res
         (0, "1", {"y": 2026}), (1, '"two"', None), (2, "3", None),
         (3, "4", None), (4, '"five"', None), (5, "6", {"y": 1}),
     ]  # fmt: skip
+
+
+def test_what_is_not_exported_yet_is_masked_renamed_and_dropped_as_the_tables_rows_are(tmp_path):
+    world = World(tmp_path / "store")
+    world.create("orders", 1)
+    world.configs["orders"] = {
+        "value.mode": "json",
+        "value.schema": "inline",
+        "value.schema.json": json.dumps(
+            {"properties": {name: {"type": "string"} for name in ("id", "city", "who")}}
+        ),
+        "columns.drop": "id",
+        "columns.rename": "city:town",
+        "columns.mask": "truncate(1,who)",
+    }
+
+    def send(*values):
+        records = [Record(timestamp=NOW, value=json.dumps(one).encode()) for one in values]
+        world.commit("orders", {0: [records]})
+
+    send({"id": "1", "city": "Ulm", "who": "Ada"})
+    with exported(world, tmp_path) as (address, job):
+        send({"id": "2", "city": "Bonn", "who": "Bo"})
+        rows = decoded_rows(options(address, table="orders"), job.catalog)
+    assert [(row["town"], row["who"], "id" in row, "city" in row) for row in rows] == [
+        ("Ulm", "A", False, False),
+        ("Bonn", "B", False, False),
+    ]

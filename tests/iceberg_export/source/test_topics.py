@@ -23,10 +23,18 @@ from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
 from protocol.records import Record, build_batch
 from tests.iceberg_export.kit.http import served
-from tests.iceberg_export.kit.registry import FakeRegistry
+from tests.iceberg_export.kit.registry import FakeRegistry, avro
 from tests.iceberg_export.kit.world import World, make_job
 from tests.iceberg_export.source.test_queries import NOW, avro_orders, client, options
 
+PEOPLE = {
+    "type": "record",
+    "name": "Person",
+    "fields": [
+        {"name": name, "type": kind}
+        for name, kind in (("id", "long"), ("city", "string"), ("who", "string"))
+    ],
+}
 PROTO = 'syntax = "proto3"; message A { int32 a = 1; } message B { int32 b = 1; }'
 
 
@@ -95,6 +103,29 @@ def test_a_topic_alone_has_the_columns_and_the_rows_of_its_table(here, tmp_path,
     with exported(here, tmp_path) as table:
         assert told.columns == schema.columns_of(table)
         assert rows == table.scan().to_arrow().sort_by(names.OFFSET).to_pylist()
+
+
+def test_a_topics_rules_for_columns_hold_when_it_is_read_alone(here, tmp_path):
+    here.world.configs["orders"] |= {
+        "columns.drop": "id",
+        "columns.rename": "city:town",
+        "columns.mask": "truncate(1,who)",
+    }
+    schema_id = here.registry.register("orders-value", PEOPLE)
+    here.send(avro(schema_id, PEOPLE, {"id": 7, "city": "Ulm", "who": "Ada"}))
+    told = here.told()
+    assert {"id", "city"}.isdisjoint(told.columns.names)
+    (row,) = here.read()
+    assert (row["town"], row["who"]) == ("Ulm", "A")
+    job = make_job(here.address, tmp_path / "data")
+    (topic,) = job.client.topics().topics
+    export_topic(job, topic)
+    table = job.catalog.load_table(("frazil", "orders"))
+    assert told.columns == schema.columns_of(table)
+    assert table.scan(selected_fields=("town", "who")).to_arrow().to_pylist() == [
+        {"town": "Ulm", "who": "A"}
+    ]
+    job.catalog.engine.dispose()
 
 
 def test_keys_and_values_may_be_read_as_they_are(here):
@@ -175,7 +206,8 @@ def test_a_topic_whose_modes_have_changed_is_loaded_again(here):
     told = here.told()
     here.world.configs["orders"] = {"value.mode": "string"}
     with pytest.raises(
-        PlanError, match="modes, the layout or the own schema of topic orders have changed"
+        PlanError,
+        match="modes, the layout, the rules for columns or the own schema of topic orders have changed",
     ):
         here.read(told)
 

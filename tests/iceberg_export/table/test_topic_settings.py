@@ -3,6 +3,7 @@
 import pytest
 
 from iceberg_export.errors import SettingsError
+from iceberg_export.table.column_rules import Mask
 from iceberg_export.table.topic_settings import PartitionTerm, TopicTable, parse, parse_partition_by
 
 
@@ -26,6 +27,9 @@ def test_every_setting_is_read():
         "key.schema.json": "",
         "envelope": "debezium",
         "partition.by": "none",
+        "columns.drop": "email, address.street",
+        "columns.rename": "city : town",
+        "columns.mask": "hash(name),truncate(3, phone), NULL(iban)",
         "bad.records": "fail",
         "schema.evolution": "strict",
         "types": "iceberg",
@@ -37,7 +41,8 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        "latest", "by-id", "{}", "", "debezium", (), "fail", "strict", "iceberg", 2_097_152, 1000, True,
+        "latest", "by-id", "{}", "", "debezium", (), ("email", "address.street"), (("city", "town"),),
+        (("name", Mask("hash")), ("phone", Mask("truncate", 3)), ("iban", Mask("null"))), "fail", "strict", "iceberg", 2_097_152, 1000, True,
         5,
     )  # fmt: skip
 
