@@ -421,6 +421,8 @@ SHELLS = {
         "records.last_records",
         "records.seek",
         "runs.failures",
+        "runs.backfill",
+        "runs.export",
         "runs.job",
         "runs.loop",
         "runs.metrics",

@@ -203,7 +203,7 @@ def _remarks(verdict: Verdict) -> str:
         (verdict.gone, "offsets were gone from the log before they were exported"),
         (verdict.passed_over, "offsets were skipped on purpose, by reset-offsets or init"),
         (verdict.behind, "later offsets are not exported yet"),
-        (len(verdict.not_compared), f"columns were dropped and added again, and not compared ({columns})"),
+        (len(verdict.not_compared), f"columns are not compared, since they came back or were masked while there were rows ({columns})"),
     )  # fmt: skip
     return _redactions(verdict) + "".join(f"; {count} {what}" for count, what in counted if count)
 

@@ -15,7 +15,8 @@ from iceberg_export.plan.splits import (
     next_commit_range,
 )
 from iceberg_export.records.read_chunks import merge_reads
-from iceberg_export.runs.job import TASKS_PER_CORE, Job, table_identifier
+from iceberg_export.runs.export import TASKS_PER_CORE
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.runs.type_sample import TypeSample
 from iceberg_export.table.catalog import find_table, state_of
 from iceberg_export.table.evolve import iceberg_type

@@ -1,4 +1,4 @@
-"""`frazil export init | reset-offsets | redact | replay | maintain`: commands that change tables by hand."""
+"""`frazil export init | reset-offsets | backfill | redact | replay | maintain`: commands that change tables by hand."""
 
 import argparse
 import getpass
@@ -10,6 +10,7 @@ from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
 from iceberg_export.plan.agent_client import Topic
+from iceberg_export.runs.backfill import backfill
 from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
 from iceberg_export.runs.session import Missing, Session, matching_topics
 from iceberg_export.runs.status import table_source
@@ -57,7 +58,15 @@ def add_commands(commands: Any) -> None:
         "replay", help="decode dead letters again, after a schema or setting was mended"
     )
     again.set_defaults(call=_replay)
-    for command in (init, reset, out, again):
+    fill = commands.add_parser(
+        "backfill", help="export what a reset, or a beginning in the middle, has skipped"
+    )
+    _add_place(
+        fill, "--from", required=False, help="from there on (default: earliest)", name="first"
+    )
+    _add_place(fill, "--to", required=False, help="up to there (default: latest)")
+    fill.set_defaults(call=_backfill)
+    for command in (init, reset, out, again, fill):
         command.add_argument("--topic", metavar="TOPIC", required=True)
     keep = commands.add_parser(
         "maintain", help="expire snapshots, delete orphans, join small files (all, or those named)"
@@ -71,9 +80,9 @@ def add_commands(commands: Any) -> None:
     keep.add_argument("--compact", action="store_true", help="small files older than a day")
     keep.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
     keep.set_defaults(call=_maintain)
-    for command in (reset, out, again, keep):
+    for command in (reset, out, again, fill, keep):
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
-    for command in (init, reset, out, again, keep):
+    for command in (init, reset, out, again, fill, keep):
         add_options(command)
 
 
@@ -83,20 +92,25 @@ def _add_place(
     *,
     required: bool,
     help: str,  # noqa: A002
+    name: str = "place",
 ) -> None:
+    """`name`: of what the arguments have it as."""
     place = command.add_mutually_exclusive_group(required=required)
-    place.add_argument(option, dest="place", metavar="WHERE", help=help)
+    place.add_argument(option, dest=name, metavar="WHERE", help=help)
     place.add_argument(
-        f"{option}-datetime", dest="time", metavar="TIME",
+        f"{option}-datetime", dest=f"{name}_time", metavar="TIME",
         help="the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
     )  # fmt: skip
 
 
-def _target(arguments: argparse.Namespace) -> Target:
-    """What `_add_place` was given; the log's start when nothing was. Raises SettingsError."""
-    if arguments.time is not None:
-        return parse_time(arguments.time)
-    return End.EARLIEST if arguments.place is None else parse_target(arguments.place)
+def _target(
+    arguments: argparse.Namespace, name: str = "place", default: End = End.EARLIEST
+) -> Target:
+    """What `_add_place` was given, or the default. Raises SettingsError."""
+    place, time = getattr(arguments, name), getattr(arguments, f"{name}_time")
+    if time is not None:
+        return parse_time(time)
+    return default if place is None else parse_target(place)
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -178,6 +192,31 @@ def _replay(arguments: argparse.Namespace) -> int:
             f"{topic.name}: {done.rows} dead letters became rows of table {done.table}; "
             + (f"{sum(done.left.values())} stay: {left}" if left else "none is left")
             + (f" ({done.first_reason})" if done.first_reason else "")
+        )
+    return 0
+
+
+def _backfill(arguments: argparse.Namespace) -> int:
+    first, last = _target(arguments, "first"), _target(arguments, default=End.LATEST)
+    with open_session(arguments) as session:
+        job, topic = job_and_topic(session, arguments.topic)
+        starts, ends = find_offsets(job, topic, first), find_offsets(job, topic, last) or {}
+        bounds = {
+            number: (0 if starts is None else starts[number], end)
+            for number, end in ends.items()
+            if starts is None or number in starts
+        }
+        with session.pinned(job):
+            done = backfill(job, topic, bounds)
+        session.progress.clear()
+        exported = done.exported
+        print(
+            f"{topic.name}: {done.offsets} skipped offsets filled, {exported.rows} rows into table "
+            f"{exported.table}"
+            + (f", {exported.dead} into its dead letters" if exported.dead else "")
+            + (f" ({exported.first_reason})" if exported.first_reason else "")
+            + (f"; {done.gone} are gone from the log" if done.gone else "")
+            + (f"; {done.left} others stay skipped" if done.left else "")
         )
     return 0
 

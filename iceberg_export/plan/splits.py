@@ -124,6 +124,8 @@ class CommitRange(NamedTuple):
     spans: tuple[PlannedSpan, ...]
     markers: dict[int, int]
     """How many of the offsets are markers, for every partition that has some."""
+    fills: bool = False
+    """The offsets are of gaps, behind those of the table."""
 
     @property
     def offset_count(self) -> int:
@@ -373,21 +375,44 @@ def next_commit_range(
     missing = sorted(offsets.keys() - plan.partitions.keys())
     if missing:
         raise PlanError(f"the plan of {plan.topic} leaves out partition {missing[0]}")
-    behind = [number for number in starts if starts[number] < plan.partitions[number].end]
-    ends = dict(starts)
+    behind = {
+        number: (start, plan.partitions[number].end)
+        for number, start in starts.items()
+        if start < plan.partitions[number].end
+    }
+    found = _within(plan, behind, bytes_max)
+    return found._replace(starts=starts, ends={**starts, **found.ends}, gaps=tuple(gaps))
+
+
+def fill_range(
+    plan: TopicPlan, pieces: Mapping[int, tuple[int, int]], *, bytes_max: int
+) -> CommitRange:
+    """Returns what to export next of gaps, given offsets [start, end) by partition; at most about `bytes_max`
+    bytes, and as far as the plan reaches. Raises PlanError."""
+    reached = {
+        number: (start, min(end, plan.partitions[number].end))
+        for number, (start, end) in pieces.items()
+    }
+    return _within(plan, reached, bytes_max)._replace(fills=True)
+
+
+def _within(plan: TopicPlan, ranges: Mapping[int, tuple[int, int]], bytes_max: int) -> CommitRange:
+    """Returns the first part of offsets [start, end), by partition, that has at most so many bytes, or one
+    span of each."""
+    ends: dict[int, int] = {}
     spans: list[PlannedSpan] = []
     markers: dict[int, int] = {}
-    for number in behind:
-        part = plan.partitions[number]
-        clipped = clip(part, start=starts[number], end=part.end, topic=plan.topic)
-        chosen = _limit(clipped.spans, bytes_max // len(behind))
+    for number, (start, end) in ranges.items():
+        clipped = clip(plan.partitions[number], start=start, end=end, topic=plan.topic)
+        chosen = _limit(clipped.spans, bytes_max // len(ranges))
         # Markers behind a span come with it: they cost nothing.
         left = clipped.spans[len(chosen) :]
-        ends[number] = left[0].offset_from if left else part.end
+        ends[number] = left[0].offset_from if left else end
         spans += chosen
         if count := sum(offset < ends[number] for offset in clipped.markers):
             markers[number] = count
-    return CommitRange(starts, ends, tuple(gaps), tuple(spans), markers)
+    starts = {number: start for number, (start, _) in ranges.items()}
+    return CommitRange(starts, ends, (), tuple(spans), markers)
 
 
 def make_splits(

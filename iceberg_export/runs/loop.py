@@ -26,7 +26,8 @@ from iceberg_export.runs.due import (
     may_retry,
     poll_interval_ms,
 )
-from iceberg_export.runs.job import Committed, ExportReport, Job, export_topic, table_identifier
+from iceberg_export.runs.export import ExportReport, export_topic
+from iceberg_export.runs.job import Committed, Job, table_identifier
 from iceberg_export.runs.metrics import LoopMetrics, TopicMetrics
 from iceberg_export.runs.session import Session, matching_topics
 from iceberg_export.runs.status import TopicStatus, table_offsets, table_source, topic_status

@@ -211,6 +211,17 @@ def _decode_last_records(keys: Mapping[str, str], run_id: str) -> dict[int, Last
     return found if whose == run_id else {}
 
 
+def gaps_without(
+    gaps: Sequence[Gap], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> tuple[Gap, ...]:
+    """Returns the gaps without the offsets from `starts` to `ends`, by partition."""
+    found = []
+    for gap in gaps:
+        start, end = starts.get(gap.partition, gap.end), ends.get(gap.partition, gap.end)
+        found += [gap._replace(end=min(gap.end, start)), gap._replace(start=max(gap.start, end))]
+    return tuple(gap for gap in found if gap.start < gap.end)
+
+
 def encode_keys(
     state: State, *, sequence_number: int, previous: Mapping[int, int]
 ) -> tuple[dict[str, str], dict[str, str]]:

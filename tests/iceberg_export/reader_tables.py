@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.upkeep.compact import compact
 from protocol.records import Record
 from tests.iceberg_export.kit.http import served

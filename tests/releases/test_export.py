@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from iceberg_export.runs.job import ExportReport, export_topic
+from iceberg_export.runs.export import ExportReport, export_topic
 from iceberg_export.runs.session import topic_named
 from iceberg_export.verify.proof import verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from iceberg_export.plan.agent_client import Pinned, Topic
-from iceberg_export.runs.job import Job, export_topic
+from iceberg_export.runs.export import export_topic
+from iceberg_export.runs.job import Job
 from iceberg_export.table.catalog import table_name
 from iceberg_export.verify.upsert import verify_upsert
 from tests.iceberg_export.cdc.shop import MIGRATIONS, Shop

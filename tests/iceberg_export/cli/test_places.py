@@ -94,3 +94,21 @@ def test_reset_offsets_goes_to_a_time_in_either_direction(frazil, world):
 def test_a_time_that_is_none_is_refused(frazil):
     reset = ("reset-offsets", "--topic", "orders")
     assert "'yesterday' is not a time like 2026-" in frazil(*reset, "--to-datetime", "yesterday")[2]
+
+
+def test_a_backfill_brings_what_an_export_that_began_in_the_middle_has_skipped(frazil, world):
+    frazil("init", "--topic", "orders", "--from", "{0:4}")
+    frazil("run", "--once")
+    code, out, _err = frazil("backfill", "--topic", "orders", "--to", "{0:2}")
+    assert (code, out) == (
+        0,
+        "orders: 2 skipped offsets filled, 2 rows into table frazil.orders; 2 others stay skipped\n",
+    )
+    world.topics["orders"][1][0].log_start = 3
+    code, out, _err = frazil("backfill", "--topic", "orders")
+    assert (code, out) == (
+        0,
+        "orders: 1 skipped offsets filled, 1 rows into table frazil.orders; 1 are gone from the log\n",
+    )
+    code, out, _err = frazil("verify", "--topic", "orders")
+    assert (code, "1 were skipped" in out or "skipped on purpose" in out) == (0, True)

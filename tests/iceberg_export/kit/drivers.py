@@ -13,7 +13,7 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.steps import Step
 from tests.iceberg_export.kit.hooks import Once
 from tests.iceberg_export.kit.world import make_job

@@ -17,7 +17,9 @@ from typing_extensions import override
 
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.plan.agent_client import AgentClient, Topic
-from iceberg_export.runs.job import ExportReport, Job, export_topic
+from iceberg_export.runs.backfill import BackfillReport, Bounds, backfill
+from iceberg_export.runs.export import ExportReport, export_topic
+from iceberg_export.runs.job import Job
 from iceberg_export.settings import parse
 from iceberg_export.steps import Hook, no_hook
 from iceberg_export.table.catalog import open_catalog, view_of
@@ -158,6 +160,12 @@ class Place:
     def reset(self, to: Mapping[int, int] | None, **how: Any) -> ResetReport:
         job = self.job(**how)
         return reset_offsets(job, self.topic(job), to)
+
+    def backfill(self, bounds: Bounds | None = None, *sets: str, **how: Any) -> BackfillReport:
+        """All that was skipped, or within these bounds."""
+        job = self.job(*sets, **how)
+        everything = dict.fromkeys(range(len(self.world.topics["orders"][1])), (0, FAR))
+        return backfill(job, self.topic(job), everything if bounds is None else bounds)
 
     def verify(self, *sets: str, **how: Any) -> Verdict:
         """What the product's proof says of the table, in whichever mode it is."""

@@ -6,7 +6,7 @@ from iceberg_export.errors import AgentError, PlanError, SettingsError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import StoreAddress
 from iceberg_export.plan.trust import PinnedStore, check_store, is_believed, told_registry
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.settings import parse
 from iceberg_export.typed import registry_client
 from iceberg_export.typed.registry_client import RegistryClient, RegistryError

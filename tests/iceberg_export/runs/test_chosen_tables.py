@@ -6,7 +6,8 @@ import pytest
 
 from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import SettingsError, StateError
-from iceberg_export.runs.job import export_topic, table_identifier
+from iceberg_export.runs.export import export_topic
+from iceberg_export.runs.job import table_identifier
 from iceberg_export.runs.status import topic_status
 from iceberg_export.table.schema import TABLE_SCHEMA
 from tests.iceberg_export.kit.place import place

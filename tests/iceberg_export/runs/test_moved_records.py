@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import SEGMENTS
 from iceberg_export.records import last_records
-from iceberg_export.runs.job import Job, export_topic
+from iceberg_export.runs.export import export_topic
+from iceberg_export.runs.job import Job
 from iceberg_export.table.catalog import view_of
 from iceberg_export.table.state import read_state
 from iceberg_export.verify.proof import verify_topic

@@ -13,7 +13,7 @@ from iceberg_export.errors import AheadError
 from iceberg_export.progress import Progress
 from iceberg_export.records.last_records import digest_of
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.runs.loop import Clock, Runner, StopRequest
 from iceberg_export.runs.session import Session
 from iceberg_export.runs.status import render, topic_status

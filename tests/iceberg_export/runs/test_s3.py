@@ -8,7 +8,7 @@ import pytest
 from iceberg_export.errors import StoreReadError
 from iceberg_export.plan.splits import StoreAddress
 from iceberg_export.records.read_chunks import open_reader
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.steps import Step, no_hook
 from iceberg_export.table.run_marks import list_files
 from iceberg_export.upkeep import maintain

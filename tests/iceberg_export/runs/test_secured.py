@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from iceberg_export.errors import AgentError
 from iceberg_export.progress import Progress
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.runs.session import Session
 from iceberg_export.settings import parse
 from iceberg_export.tasks.run_splits import TaskRunner

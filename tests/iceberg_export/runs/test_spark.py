@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_export.errors import CorruptSpanError, SparkError
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.verify.proof import verify_topic
 from tests.iceberg_export.dead_letters.story import GOOD, LATE, NEVER, letters
 from tests.iceberg_export.kit.http import served

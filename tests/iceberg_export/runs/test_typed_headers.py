@@ -16,7 +16,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from iceberg_export.runs.job import Job, export_topic
+from iceberg_export.runs.export import export_topic
+from iceberg_export.runs.job import Job
 from iceberg_export.verify.proof import verify_topic
 from protocol.schemas.proto_text import load_files
 from tests.iceberg_export.kit.world import make_job

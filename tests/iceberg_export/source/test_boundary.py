@@ -1,7 +1,7 @@
 """A table and what is not in it yet, read as one: a record says the same on both sides."""
 
 from iceberg_export import names
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from tests.iceberg_export.kit.world import World, some_records
 from tests.iceberg_export.source.test_queries import exported, read_table
 

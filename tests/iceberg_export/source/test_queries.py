@@ -12,7 +12,7 @@ from iceberg_export.errors import CatalogError, ExportError, PlanError, Settings
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import PlannedSpan
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.source.filters import Filter, QueryRange, narrow_range
 from iceberg_export.source.planning import _too_old, pin, plan_topic
 from iceberg_export.source.read_options import Bounds, parse_options

@@ -8,7 +8,7 @@ import pytest
 from iceberg_export import names
 from iceberg_export.errors import StoreReadError
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.source.planning import plan_topic
 from iceberg_export.source.read_options import parse_options
 from iceberg_export.source.reading import read_task

@@ -7,7 +7,7 @@ new.
 import pytest
 
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.source.data_source import TOPIC_SCHEMA, register, spark_schema
 from protocol.records import Record
 from tests.iceberg_export.kit.http import served

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from iceberg_export import names
 from iceberg_export.errors import PlanError, SettingsError
 from iceberg_export.records.rows import ROW_SCHEMA
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.source.data_source import TOPIC_SCHEMA, FrazilDataSource
 from iceberg_export.source.planning import plan_topic
 from iceberg_export.source.reading import read_task

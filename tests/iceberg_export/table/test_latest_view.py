@@ -9,7 +9,7 @@ from pyiceberg.types import StringType
 
 from iceberg_export.cli.main import main
 from iceberg_export.errors import CatalogError, StateError
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.table.catalog import open_catalog
 from iceberg_export.table.catalog_view import create_latest_view
 from iceberg_export.table.latest_view import latest_query

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_export.runs.job import export_topic
+from iceberg_export.runs.export import export_topic
 from iceberg_export.table.catalog import find_table
 from iceberg_export.upkeep.compact import CLOSED_MS, compact
 from iceberg_export.upkeep.maintain import delete_orphans
