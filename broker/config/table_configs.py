@@ -44,6 +44,7 @@ _WIDTH_END = 1 << 31
 _FILE_SIZE_MIN = 1 << 20
 _PATH = r"[^\s(),:]+"
 _RENAME = rf"{_PATH}\s*:\s*[^\s(),:.]+"
+_SORT = r"(?:(?:asc|desc)\s*\(\s*[^\s(),]+\s*\)|[^\s(),]+)"
 _MASK = rf"(?:(?:hash|null)\s*\(|truncate\s*\(\s*\d{{1,9}}\s*,)\s*{_PATH}\s*\)"
 
 
@@ -175,6 +176,9 @@ TABLE_CONFIGS: Final = (
     ConfigRow(f"{PREFIX}schema.evolution", Kind.STRING, "add",
               "add: new fields become columns, and types grow wider; strict: the table stays as"
               " it is.", choices=("add", "strict")),
+    ConfigRow(f"{PREFIX}sort.order", Kind.STRING, "",
+              "What the table is sorted by, within row groups: a list like city,desc(price), or none;"
+              " empty: the table stays as it is.", check=_list_of(_SORT, "city,desc(price), or none")),
     ConfigRow(f"{PREFIX}table", Kind.STRING, "",
               "Name of the table, or namespace and name with a dot between; empty: as the"
               " exporter names it after the topic.", check=_check_table),

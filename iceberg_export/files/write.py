@@ -25,13 +25,15 @@ from pyiceberg.typedef import Record
 from iceberg_export import names
 from iceberg_export.files.metrics import file_metrics
 from iceberg_export.files.partition_values import hashable, partition_columns, split_rows
+from iceberg_export.files.sort_rows import sort_columns, sort_rows
 from iceberg_export.files.target import Target
 from iceberg_export.table.pyiceberg_internals import mend
 
 mend()
 OPEN_FILES_MAX = 128
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Arrow bytes gathered before they are written, fewer for smaller files; two row groups are in memory at most."""
+"""Arrow bytes gathered before they are written, fewer for smaller files; two row groups are in memory at most,
+three where the table has a sort order."""
 GATHERED_BYTES_MAX = 4 * ROW_GROUP_BYTES
 """Over all open files."""
 _DICTIONARY = [names.PARTITION, names.TIMESTAMP_TYPE]
@@ -90,12 +92,14 @@ class FileWriter:
         self._schema = self._metadata.schema()
         self._arrow_schema = schema_to_pyarrow(self._schema, include_field_ids=True)
         self._columns = partition_columns(self._metadata)
+        self._sorted_by = sort_columns(self._metadata)
         self._open: dict[Any, _OpenFile] = {}
         self._count = 0
         self._files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Takes rows with columns of the table, by name; within a file they keep their order."""
+        """Takes rows with columns of the table, by name; within a file they keep their order, unless the table
+        has one: then each row group has that."""
         if rows.num_rows == 0:
             return
         for values, part in split_rows(self._columns, rows):
@@ -178,7 +182,7 @@ class FileWriter:
         rows = pa.concat_tables(file.gathered, promote_options="permissive")
         file.gathered.clear()
         file.gathered_bytes = 0
-        table = aligned(rows, self._arrow_schema)
+        table = sort_rows(aligned(rows, self._arrow_schema), self._sorted_by)
         file.writer.write_table(table, row_group_size=table.num_rows)
 
     def _finish(self, value: Any) -> None:

@@ -47,6 +47,7 @@ from iceberg_export.table.envelope_kept import ENVELOPE, keep_envelope
 from iceberg_export.table.file_size import file_size_properties, keep_file_size
 from iceberg_export.table.repartition import PARTITIONED_BY, repartition, setting_of
 from iceberg_export.table.rules_kept import keep_rules
+from iceberg_export.table.sort_order import check_sort_columns, keep_sort_order
 from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.tasks.run_splits import TaskRunner
@@ -170,6 +171,9 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
             missing=[] if types is None else types.subjects_without_schema,
             more_to_come=_waits(types),
         )
+    if types is None or not (types.waits_for_messages or types.subjects_without_schema):
+        there = table.schema().column_names if table is not None else []
+        check_sort_columns(topic_table.sort_order or (), [*columns.column_names, *there])
     more = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
     more |= file_size_properties(topic_table.target_file_size)
     more |= rules_properties(topic_table.column_rules)
@@ -268,6 +272,13 @@ def evolved_table(export: TopicExport, table: Table, *, has_data: bool) -> tuple
         typed = {side.source for side in (typing.key, typing.value) if side.mode != "raw"}
         typing = typing._replace(truncations=decimal_truncations(table.metadata))
     schema.check_schema(table.schema(), export.name, typed=typed)
+    table = keep_sort_order(
+        export.job.catalog,
+        export.identifier,
+        table,
+        export.table_settings.sort_order,
+        pause=export.job.pause,
+    )
     if export.upsert:
         seen = schema.columns_view(table)
         check_key(export.name, seen.edits, seen.added_again)

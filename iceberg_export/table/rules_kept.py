@@ -98,12 +98,13 @@ def _changed_masks(before: ColumnRules, after: ColumnRules) -> set[str]:
 def _check_partitions(table: Table, seen: ColumnsView, rules: ColumnRules) -> None:
     """Raises SettingsError: a spec whose column is gone cannot be read any more, an old one neither."""
     sources = {field.source_id for spec in table.metadata.partition_specs for field in spec.fields}
+    sources |= {field.source_id for order in table.metadata.sort_orders for field in order.fields}
     paths = _paths(seen.columns.fields, "")
     for path in rules.dropped:
         inside = [i for other, i in paths.items() if f"{other}.".startswith(f"{path}.")]
         if sources & set(inside):
             raise SettingsError(
-                f"frazil.iceberg.columns.drop: table {'.'.join(table.name())} is, or was, partitioned by {path},"
+                f"frazil.iceberg.columns.drop: table {'.'.join(table.name())} is, or was, partitioned or sorted by {path},"
                 " and no engine could read it without; mask it, or give the topic another table"
             )
 

@@ -32,6 +32,9 @@ SCHEMA_CHOICES = ("by-id", "latest", "inline", "infer")
 """The schema that a record names; for all records the newest of the subject, one in the settings, or types
 that are drawn from the values."""
 _TERM = re.compile(r"(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*")
+_SORT_TERM = re.compile(
+    r"(?:(asc|desc)\s*\(\s*([^\s(),]+)\s*\)|([^\s(),]+))\s*(?:,|$)\s*", re.IGNORECASE
+)
 _TABLE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NAME_CHARS_MAX = 255
 _FILE_SIZE_MIN = 1 << 20
@@ -48,6 +51,14 @@ class PartitionTerm(NamedTuple):
     """A struct's field is written `struct.field`."""
     number: int = 0
     """Of bucket and truncate."""
+
+
+class SortTerm(NamedTuple):
+    """A column that a table is sorted by."""
+
+    column: str
+    """A struct's field is written `struct.field`."""
+    descending: bool = False
 
 
 def parse_partition_by(text: str) -> tuple[PartitionTerm, ...]:
@@ -125,6 +136,29 @@ def _partition_by(text: str) -> tuple[PartitionTerm, ...] | None:
     return parse_partition_by(text) if text.strip() else None
 
 
+def _sort_order(text: str) -> tuple[SortTerm, ...] | None:
+    """Reads `city, desc(price)`, or none."""
+    text = text.strip()
+    if not text or text.lower() == "none":
+        return () if text else None
+    found: list[SortTerm] = []
+    at = 0
+    while at < len(text):
+        one = _SORT_TERM.match(text, at)
+        if one is None:
+            raise SettingsError(
+                f"sort.order {text!r} cannot be read at {text[at:]!r}; it is a list like city,desc(price), or"
+                " none"
+            )
+        direction, named, plain = one.groups()
+        found.append(SortTerm(named or plain, (direction or "").lower() == "desc"))
+        at = one.end()
+    columns = [one.column for one in found]
+    if text.endswith(",") or len(set(columns)) != len(columns):
+        raise SettingsError(f"sort.order {text!r} ends with a comma, or names a column twice")
+    return tuple(found)
+
+
 def _table(value: str) -> str:
     if value and (len(value) > _NAME_CHARS_MAX or _TABLE.fullmatch(value) is None):
         raise ValueError(
@@ -165,6 +199,8 @@ class TopicTable:
     columns_drop: tuple[str, ...] = _setting(parse_drop, default=())
     columns_rename: tuple[tuple[str, str], ...] = _setting(parse_rename, default=())
     columns_mask: tuple[tuple[str, Mask], ...] = _setting(parse_mask, default=())
+    sort_order: tuple[SortTerm, ...] | None = _setting(_sort_order, default=None)
+    """None: the table stays as it is; (): it has no order."""
     bad_records: str = _setting(_choice("dlq", "fail", "drop"), default="dlq")
     schema_evolution: str = _setting(_choice("add", "strict"), default="add")
     types: str = _setting(_choice("portable", "iceberg"), default="portable")

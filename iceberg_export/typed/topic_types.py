@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 
 from iceberg_export import names
 from iceberg_export.errors import CatalogError, SettingsError, StateError
+from iceberg_export.records.masks import check_masks
 from iceberg_export.table import schema
 from iceberg_export.table.catalog import Identifier
 from iceberg_export.table.column_note import view
@@ -35,7 +36,6 @@ from iceberg_export.table.edits import (
     width,
 )
 from iceberg_export.table.evolve import evolve
-from iceberg_export.table.masks import check_masks
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.decode_values import (
     INCOMPATIBLE,

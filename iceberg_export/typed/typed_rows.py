@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 
 from iceberg_export import names
 from iceberg_export.records.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
+from iceberg_export.records.masks import masked
 from iceberg_export.records.rows import ROW_SCHEMA, without_content
 from iceberg_export.table.edits import NONE, Edits, field_as_in_table
 from iceberg_export.table.evolve import canonical_type
-from iceberg_export.table.masks import masked
 from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
 from iceberg_export.typed.decode_values import (
     SCHEMA_UNKNOWN,

@@ -282,7 +282,7 @@ def test_a_column_that_the_table_was_ever_partitioned_by_is_not_dropped(here, re
     here.export()
     rules(here, partition_by="none", columns_drop="city")
     with pytest.raises(
-        SettingsError, match="was, partitioned by city, and no engine could read it"
+        SettingsError, match="was, partitioned or sorted by city, and no engine could read it"
     ):
         here.export()
     assert "city" in column_names(here)

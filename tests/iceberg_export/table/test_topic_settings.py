@@ -4,7 +4,13 @@ import pytest
 
 from iceberg_export.errors import SettingsError
 from iceberg_export.table.column_rules import Mask
-from iceberg_export.table.topic_settings import PartitionTerm, TopicTable, parse, parse_partition_by
+from iceberg_export.table.topic_settings import (
+    PartitionTerm,
+    SortTerm,
+    TopicTable,
+    parse,
+    parse_partition_by,
+)
 
 
 def test_a_topic_without_settings_has_the_defaults_and_subjects_of_its_name():
@@ -30,6 +36,7 @@ def test_every_setting_is_read():
         "columns.drop": "email, address.street",
         "columns.rename": "city : town",
         "columns.mask": "hash(name),truncate(3, phone), NULL(iban)",
+        "sort.order": "city, DESC(price)",
         "bad.records": "fail",
         "schema.evolution": "strict",
         "types": "iceberg",
@@ -42,7 +49,8 @@ def test_every_setting_is_read():
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
         "latest", "by-id", "{}", "", "debezium", (), ("email", "address.street"), (("city", "town"),),
-        (("name", Mask("hash")), ("phone", Mask("truncate", 3)), ("iban", Mask("null"))), "fail", "strict", "iceberg", 2_097_152, 1000, True,
+        (("name", Mask("hash")), ("phone", Mask("truncate", 3)), ("iban", Mask("null"))),
+        (SortTerm("city"), SortTerm("price", True)), "fail", "strict", "iceberg", 2_097_152, 1000, True,
         5,
     )  # fmt: skip
 
