@@ -49,7 +49,7 @@ def sort_rows(rows: pa.Table, columns: tuple[SortColumn, ...]) -> pa.Table:
         values: Any = rows.column(column.path[0])
         if len(column.path) > 1:
             values = pc.struct_field(values, list(column.path[1:]))
-        if isinstance(values.type, pa.ExtensionType):
+        if isinstance(values.type, pa.BaseExtensionType):
             values = values.cast(values.type.storage_type)  # A UUID, which Arrow does not sort.
         # Arrow puts the nulls of all keys on one side: whether there is a value is a key of its own.
         keys[f"null {place}"] = pc.cast(values.is_valid(), pa.int8())
