@@ -146,8 +146,8 @@ TABLE_CONFIGS: Final = (
               check=_list_of(_RENAME, "city:town,address.zip:postcode")),
     ConfigRow(ENABLE, Kind.BOOLEAN, "true", "Whether the topic is exported at all."),
     ConfigRow(_ENVELOPE, Kind.STRING, "none",
-              "debezium: values are change events (before, after, op), whose rows are the"
-              " table's; none: a value is a row.", choices=("none", "debezium")),
+              "Values are change events, whose rows are the table's: debezium (before, after, op) or"
+              " maxwell (data, type); none: a value is a row.", choices=("none", "debezium", "maxwell")),
     ConfigRow(f"{PREFIX}key.mode", Kind.STRING, "raw", "How keys are decoded.", choices=_DECODERS),
     ConfigRow(f"{PREFIX}key.schema", Kind.STRING, "by-id",
               "As value.schema, for keys.", choices=_SCHEMAS),

@@ -192,8 +192,8 @@ class TopicTable:
     value_schema_json: str = _setting(str, default="")
     """A JSON Schema, when `value_schema` is inline."""
     key_schema_json: str = _setting(str, default="")
-    envelope: str = _setting(_choice("none", "debezium"), default="none")
-    """debezium: values are change events, and rows are in them."""
+    envelope: str = _setting(_choice("none", "debezium", "maxwell"), default="none")
+    """debezium, maxwell: values are change events, and rows are in them."""
     partition_by: tuple[PartitionTerm, ...] | None = _setting(_partition_by, default=None)
     """None: as the exporter's own settings say; (): not partitioned."""
     columns_drop: tuple[str, ...] = _setting(parse_drop, default=())

@@ -148,7 +148,7 @@ def decode(
     selection: SchemaSelection | None = None,
     known: KnownMessages | None = None,
     target: pa.Schema,
-    envelope: bool = False,
+    envelope: str = "",
     reference: bool = False,
     cells: Cells | None = None,
 ) -> Decoded:
@@ -167,7 +167,7 @@ def decode(
     known = known or KnownMessages()
     groups, unknown = _groups(frames, named, (mode, schemas, selection.default, known), bad_values)
     pieces: list[_Piece] = []
-    decode_group = _decode_changes if envelope else _decode_group
+    decode_group = partial(_decode_changes, form=envelope) if envelope else _decode_group
     for group in groups:
         code, reason = _unusable(mode, group, target, known.edits, envelope=envelope)
         if code:
@@ -372,9 +372,11 @@ def _decode_changes(
     target: pa.Schema,
     bad_values: list[BadValue],
     read: Callable[[Shape, pa.Schema, Payloads], Rows],
+    *,
+    form: str,
 ) -> _Piece:
     rows, ids = group.rows, frames.schema_ids
-    envelope = read_envelope(group.schema, group.indexes)
+    envelope = read_envelope(group.schema, group.indexes, envelope=form)
     payloads = Payloads(frames.data, frames.starts[rows], frames.lengths[rows])
     found = decode_changes(envelope, payloads, read)
     columns = _table(found.columns, envelope.row, target, len(rows))
@@ -390,7 +392,7 @@ def _decode_changes(
 
 
 def _unusable(
-    mode: str, group: _Group, target: pa.Schema, edits: Edits, *, envelope: bool
+    mode: str, group: _Group, target: pa.Schema, edits: Edits, *, envelope: str
 ) -> tuple[str, str]:
     """(code, sentence) why no value of this schema can be decoded into the target."""
     schema = group.schema

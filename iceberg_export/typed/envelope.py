@@ -1,11 +1,12 @@
 """Change events as rows: what a schema of an envelope says, and what its values do.
 
-An envelope is a record with the fields `before` and `after`, the row before and after the change, and
-`op`; `ts_ms` is optional, all else (Debezium's `source`, `transaction`) is passed over. The rows of a
-table are those of `after`, of a delete that of `before`; what happened to them and when are
-`CHANGE_FIELDS` beside them. An event that is no change of a row is refused by name, never guessed at.
+Debezium's envelope is a record with the fields `before` and `after`, the row before and after the change,
+and `op`; `ts_ms` is optional, all else (`source`, `transaction`) is passed over. Maxwell's has the row in
+`data`, of a delete as well, what happened in `type`, and when in `ts` (`FORMS`). The rows of a table are
+those after a change, of a delete that before it; what happened to them and when are `CHANGE_FIELDS`
+beside them, in Debezium's words. An event that is no change of a row is refused by name, never guessed at.
 
-One pass reads `after`, `op` and `ts_ms`; only of deletes a second one reads `before`. JSON may also
+One pass reads row, op and time; only of Debezium's deletes a second one reads `before`. JSON may also
 lie in the field `payload`, as Kafka Connect's converter writes it with its schemas enabled. Pure.
 """
 
@@ -35,24 +36,48 @@ CHANGE_FIELDS = pa.schema([(CHANGE_OP, types.TEXT), (CHANGE_TIME, types.TIMESTAM
 """The table's columns beside the row's: `op`, and `ts_ms` as a timestamp."""
 NO_ROW = "NO_ROW"
 
-_BEFORE, _AFTER, _OP, _TIME, _PAYLOAD = "before", "after", "op", "ts_ms", "payload"
-_OPS = ("c", "u", "r", DELETE, "t", "m")
-_DELETE_CODE = _OPS.index(DELETE)
-_OTHERS = {
+_PAYLOAD = "payload"
+_NO_ROWS = {
     "t": "a truncate event is no row; rows that were there before it are still there",
     "m": "a message event is no row",
 }
 
 
+class Form(NamedTuple):
+    """How a tool writes change events."""
+
+    before: str
+    """Field of the row before a change; "": a delete has it where the others have theirs."""
+    after: str
+    op: str
+    time: str
+    time_unit_us: int
+    ops: Mapping[str, str]
+    """What happened, by the word for it, as `CHANGE_FIELDS` have it: c, u, r or d."""
+
+
+FORMS: Mapping[str, Form] = {
+    "debezium": Form(
+        "before", "after", "op", "ts_ms", 1000, {"c": "c", "u": "u", "r": "r", "d": DELETE}
+    ),
+    "maxwell": Form(
+        "", "data", "type", "ts", 1_000_000,
+        {"insert": "c", "update": "u", "bootstrap-insert": "r", "delete": DELETE},
+    ),
+}  # fmt: skip
+"""By `frazil.iceberg.envelope`. Maxwell's is described at maxwells-daemon.io/dataformat."""
+
+
 class Envelope(NamedTuple):
     """What is read of the values of one schema."""
 
+    form: Form
     change: Shape
-    """`after`, `op` and `ts_ms`."""
+    """The row after the change, what happened, and when."""
     deletion: Shape
-    """`before`."""
+    """The row before it; without `Form.before` nothing is read by it."""
     row: pa.Schema
-    """Fields of `after`."""
+    """Fields of the row."""
 
 
 class Changes(NamedTuple):
@@ -67,39 +92,53 @@ class Changes(NamedTuple):
 
 
 def row_fields(
-    schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE, *, envelope: bool
+    schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE, *, envelope: str
 ) -> pa.Schema:
-    """The fields that rows get of a schema, or of the row in its envelope. Raises SchemaError."""
-    return read_envelope(schema, indexes).row if envelope else fields_of(schema, indexes)
+    """The fields that rows get of a schema, or of the row in its envelope (`FORMS`; "": there is none).
+    Raises SchemaError."""
+    if envelope:
+        return read_envelope(schema, indexes, envelope=envelope).row
+    return fields_of(schema, indexes)
 
 
-def read_envelope(schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE) -> Envelope:
-    """Raises SchemaError for a schema that is none of an envelope."""
-    return _read(schema.kind, schema.text, tuple(schema.references.items()), indexes)
+def read_envelope(
+    schema: Schema, indexes: tuple[int, ...] = FIRST_MESSAGE, *, envelope: str
+) -> Envelope:
+    """Raises SchemaError for a schema that is none of such an envelope (`FORMS`)."""
+    references = tuple(schema.references.items())
+    return _read(schema.kind, schema.text, references, indexes, envelope)
 
 
 @lru_cache(maxsize=256)
 def _read(
-    kind: str, text: str, references: tuple[tuple[str, str], ...], indexes: tuple[int, ...]
+    kind: str,
+    text: str,
+    references: tuple[tuple[str, str], ...],
+    indexes: tuple[int, ...],
+    envelope: str,
 ) -> Envelope:
+    form = FORMS[envelope]
     schema = Schema(0, kind, text, dict(references))
     found = {field.name: field.type for field in fields_of(schema, indexes)}
-    for name in (_BEFORE, _AFTER, _OP):
-        if name not in found:
+    for name in (form.before, form.after, form.op):
+        if name and name not in found:
             raise _no_envelope(f"it has no field {name}")
-    if not pa.types.is_struct(found[_AFTER]):
-        raise _no_envelope(f"its field {_AFTER} is no record, but {types.say(found[_AFTER])}")
-    if reason := types.type_mismatch(found[_BEFORE], found[_AFTER], _BEFORE):
+    row = found[form.after]
+    if not pa.types.is_struct(row):
+        raise _no_envelope(f"its field {form.after} is no record, but {types.say(row)}")
+    if form.before and (reason := types.type_mismatch(found[form.before], row, form.before)):
         raise _no_envelope(f"its rows before a change are others than those after it: {reason}")
-    if found[_OP] != types.TEXT:
-        raise _no_envelope(f"its field {_OP} is no string, but {types.say(found[_OP])}")
-    if found.get(_TIME, types.LONG) not in (types.LONG, types.INT, types.TIMESTAMP):
-        raise _no_envelope(f"its field {_TIME} is no number, but {types.say(found[_TIME])}")
+    if found[form.op] != types.TEXT:
+        raise _no_envelope(f"its field {form.op} is no string, but {types.say(found[form.op])}")
+    time = found.get(form.time, types.LONG)
+    if time not in (types.LONG, types.INT, types.TIMESTAMP):
+        raise _no_envelope(f"its field {form.time} is no number, but {types.say(time)}")
     shape = shape_of(schema, indexes)
     return Envelope(
-        _with_payload(shape, (_AFTER, _OP, _TIME)),
-        _with_payload(shape, (_BEFORE,)),
-        pa.schema(list(found[_AFTER])),
+        form,
+        _with_payload(shape, (form.after, form.op, form.time)),
+        _with_payload(shape, (form.before,)),
+        pa.schema(list(row)),
     )
 
 
@@ -147,29 +186,38 @@ def decode_changes(
     envelope: Envelope, payloads: Payloads, read: Callable[[Shape, pa.Schema, Payloads], Rows]
 ) -> Changes:
     """Rows and what happened to them. `read` decodes payloads of a shape; what it raises is raised."""
-    columns, bad = _fields(envelope.change, payloads, read)
-    after, ops = columns[_AFTER], columns[_OP]
-    codes: Ints = pc.index_in(ops, pa.array(_OPS, types.TEXT)).fill_null(-1).to_numpy()
-    deleted = codes == _DELETE_CODE
-    is_row = ((codes >= 0) & (codes < _DELETE_CODE) & _is_valid(after)) | deleted
-    no_rows = np.flatnonzero(~is_row)
+    form = envelope.form
+    columns, bad = _fields(envelope, envelope.change, payloads, read)
+    after, said = columns[form.after], columns[form.op]
+    codes = pc.index_in(said, pa.array(list(form.ops), types.TEXT))
+    # A word that is none of these is shown as it is, with the reason why there is no row.
+    ops = pc.coalesce(pa.array(list(form.ops.values()), types.TEXT).take(codes), said)
+    known = _is_valid(codes)
+    deleted: Bools = known & pc.equal(ops, DELETE).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    is_row = known & _is_valid(after)
+    if form.before:
+        is_row |= deleted
     reasons = {
-        int(row): (NO_ROW, _no_row(ops[row].as_py(), codes[row])) for row in no_rows.tolist()
+        int(row): (NO_ROW, _no_row(form, said[row].as_py(), known=bool(known[row])))
+        for row in np.flatnonzero(~is_row).tolist()
     }
     rows = after.flatten()
-    if deleted.any():
+    if form.before and deleted.any():
         places = np.flatnonzero(deleted)
         rows, worse = _with_deleted(envelope, rows, payloads, places, read)
         bad = {**bad, **worse}
-    times, outside = _times(columns.get(_TIME), len(codes))
+    times, outside = _times(columns.get(form.time), len(codes), form.time_unit_us)
     for row in np.flatnonzero(outside).tolist():
-        reasons[row] = ("", f"{_TIME} lies outside the years 1 to 9999")
+        reasons[row] = ("", f"{form.time} lies outside the years 1 to 9999")
     reasons |= {row: ("", message) for row, message in bad.items()}
     return Changes(rows, pa.table([ops, times], schema=CHANGE_FIELDS), reasons)
 
 
 def _fields(
-    shape: Shape, payloads: Payloads, read: Callable[[Shape, pa.Schema, Payloads], Rows]
+    envelope: Envelope,
+    shape: Shape,
+    payloads: Payloads,
+    read: Callable[[Shape, pa.Schema, Payloads], Rows],
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """(arrays by field, rows that cannot be decoded)."""
     fields = pa.schema(list(shape.type.arrow if isinstance(shape, ProtoMessage) else shape.arrow))
@@ -180,8 +228,8 @@ def _fields(
         return columns, dict(found.bad)
     # What has an op of its own is no wrapping of another.
     chosen = _is_valid(inner)
-    if _OP in columns:
-        chosen &= ~_is_valid(columns[_OP])
+    if (op := envelope.form.op) in columns:
+        chosen &= ~_is_valid(columns[op])
     order = pa.array(np.arange(len(chosen)) + np.where(chosen, len(chosen), 0))
     parts = dict(zip([field.name for field in inner.type], inner.flatten(), strict=True))
     columns = {
@@ -195,12 +243,13 @@ def _is_valid(array: pa.Array) -> Bools:
     return valid
 
 
-def _no_row(op: str | None, code: int) -> str:
+def _no_row(form: Form, op: str | None, *, known: bool) -> str:
     if op is None:
-        return "the event has no op, so it is no row"
-    if 0 <= code < _DELETE_CODE:
-        return f"the event's op is {op}, and it has no {_AFTER}, so it is no row"
-    return _OTHERS.get(op, f"no event has the op {op[:40]!r}; known are {', '.join(_OPS)}")
+        return f"the event has no {form.op}, so it is no row"
+    if known:
+        return f"the event's {form.op} is {op}, and it has no {form.after}, so it is no row"
+    words = ", ".join(form.ops)
+    return _NO_ROWS.get(op, f"no event of a row has the {form.op} {op[:40]!r}; known are {words}")
 
 
 def _with_deleted(
@@ -212,8 +261,8 @@ def _with_deleted(
 ) -> tuple[list[pa.Array], dict[int, str]]:
     """The rows, where they were deleted as they were before, and what cannot be decoded."""
     some = Payloads(payloads.data, payloads.starts[places], payloads.lengths[places])
-    columns, bad = _fields(envelope.deletion, some, read)
-    before = conform(columns[_BEFORE], pa.struct(list(envelope.row))).flatten()
+    columns, bad = _fields(envelope, envelope.deletion, some, read)
+    before = conform(columns[envelope.form.before], pa.struct(list(envelope.row))).flatten()
     order = np.arange(len(payloads.starts))
     order[places] = len(order) + np.arange(len(places))
     taken = pa.array(order)
@@ -221,12 +270,13 @@ def _with_deleted(
     return merged, {int(places[row]): message for row, message in bad.items()}
 
 
-def _times(array: pa.Array | None, count: int) -> tuple[pa.Array, Bools]:
+def _times(array: pa.Array | None, count: int, unit_us: int) -> tuple[pa.Array, Bools]:
     """(timestamps, which of them no table can hold)."""
     if array is None or array.type == types.TIMESTAMP:
         times = pa.nulls(count, types.TIMESTAMP) if array is None else array
         return times, np.zeros(count, np.bool_)
-    millis = array.cast(types.LONG).fill_null(0).to_numpy()
-    outside = (millis < SECONDS_MIN * 1000) | (millis > SECONDS_MAX * 1000 + 999)
+    units = array.cast(types.LONG).fill_null(0).to_numpy()
+    second = 1_000_000 // unit_us
+    outside = (units < SECONDS_MIN * second) | (units >= (SECONDS_MAX + 1) * second)
     valid = _is_valid(array) & ~outside
-    return number_array(np.where(valid, millis, 0) * 1000, valid, types.TIMESTAMP), outside
+    return number_array(np.where(valid, units, 0) * unit_us, valid, types.TIMESTAMP), outside

@@ -108,8 +108,8 @@ class _SideSchemas(NamedTuple):
     """Ids by GUIDs (`typed.schema_headers`)."""
     choice: str
     """Which schema decodes a record: `topic_settings.SCHEMA_CHOICES`."""
-    envelope: bool
-    """Values are change events."""
+    envelope: str
+    """Form of the change events that values are (`envelope.FORMS`); "": they are none."""
     seen: list[Seen]
     """What has no place in it so far."""
 
@@ -147,7 +147,7 @@ class _SideSchemas(NamedTuple):
     def columns(self, fields: pa.Schema) -> list[pa.Field]:
         """The table's columns for these fields."""
         return side_columns(
-            self.source, self.mode, fields, nested=self.nested, envelope=self.envelope
+            self.source, self.mode, fields, nested=self.nested, envelope=bool(self.envelope)
         )
 
 
@@ -175,7 +175,7 @@ class TopicTypes:
                 settings.value_mode,
                 nested=settings.layout == "nested",
                 choice=settings.value_schema,
-                envelope=settings.envelope != "none",
+                envelope="" if settings.envelope == "none" else settings.envelope,
             ),
             _side_schemas(names.KEY, settings.key_mode, nested=True, choice=settings.key_schema),
         )
@@ -400,7 +400,7 @@ def _versions(registry: RegistryClient, subject: str, *, newest: bool) -> list[S
 
 
 def _side_schemas(
-    source: str, mode: str, *, nested: bool, choice: str, envelope: bool = False
+    source: str, mode: str, *, nested: bool, choice: str, envelope: str = ""
 ) -> _SideSchemas:
     return _SideSchemas(source, mode, nested, {}, {}, {}, [], {}, choice, envelope, [])
 

@@ -94,8 +94,8 @@ class Side(NamedTuple):
     """The column of `ROW_SCHEMA` that is decoded."""
     mode: str = "raw"
     nested: bool = False
-    envelope: bool = False
-    """Values are change events: rows are in them."""
+    envelope: str = ""
+    """Form of the change events that values are (`envelope.FORMS`); "": they are none."""
     schemas: Mapping[int, Schema] = {}
     messages: frozenset[Message] = frozenset()
     """Whose fields are in `target`."""

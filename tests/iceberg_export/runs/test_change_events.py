@@ -240,3 +240,84 @@ def test_a_table_without_rows_follows_the_setting_of_its_topic(here, registry):
 def test_the_view_of_the_newest_rows_leaves_out_what_was_deleted():
     query = latest_query(["orders"], ["kafka_key", "id", "kafka_cdc_op"], "duckdb")
     assert query.endswith("""("id" IS NOT NULL) AND coalesce("kafka_cdc_op", '') <> 'd'""")
+
+
+MAXWELL = {
+    "properties": {
+        "type": {"type": "string"},
+        "ts": {"type": "integer"},
+        "data": JSON_ROW,
+    }
+}
+
+
+def maxwell(what, number, city, **more):
+    """As its documentation shows events."""
+    data = {"id": number, "city": city}
+    said = {"database": "shop", "table": "orders", "type": what, "ts": AT_MS // 1000, "xid": 23396}
+    return json.dumps(said | {"commit": True, "data": data} | more).encode()
+
+
+@pytest.fixture
+def maxwells(here):
+    here.configure(
+        value_mode="json",
+        value_schema="inline",
+        value_schema_json=json.dumps(MAXWELL),
+        envelope="maxwell",
+    )
+    return here
+
+
+def send_maxwells(here):
+    keys = [
+        json.dumps({"database": "shop", "table": "orders", "pk.id": n}).encode() for n in (1, 2)
+    ]
+    here.send(
+        maxwell("bootstrap-insert", 1, "Ulm"),
+        maxwell("insert", 2, "Bonn"),
+        maxwell("update", 1, "Kiel", old={"city": "Ulm"}),
+        maxwell("delete", 2, "Bonn"),
+        keys=[keys[0], keys[1], keys[0], keys[1]],
+    )
+
+
+def test_maxwells_events_are_rows_with_what_happened_in_debeziums_words(maxwells):
+    send_maxwells(maxwells)
+    assert maxwells.export().dead == 0
+    at = AT.replace(microsecond=0)
+    assert maxwells.columns("id", "city", "kafka_cdc_op", "kafka_cdc_ts") == [
+        (1, "Ulm", "r", at), (2, "Bonn", "c", at), (1, "Kiel", "u", at), (2, "Bonn", "d", at),
+    ]  # fmt: skip
+    assert maxwells.verify("verify.decoder=reference").problems == ()
+
+
+def test_maxwells_deletes_delete_in_mode_upsert(maxwells):
+    maxwells.world.configs["orders"] |= {"mode": "upsert", "partition.by": "none"}
+    send_maxwells(maxwells)
+    maxwells.export()
+    assert maxwells.columns("id", "city") == [(1, "Kiel")]
+    assert maxwells.verify().problems == ()
+
+
+def test_maxwells_events_that_are_no_rows_are_dead_letters_with_the_reason(maxwells):
+    maxwells.send(
+        maxwell("bootstrap-start", 1, "x"),
+        json.dumps({"type": "table-create", "ts": 1}).encode(),
+        json.dumps({"type": "insert", "ts": 1}).encode(),
+    )
+    maxwells.export()
+    known = "known are insert, update, bootstrap-insert, delete"
+    assert maxwells.dead("error_code", "error_message") == [
+        ("NO_ROW", f"no event of a row has the type 'bootstrap-start'; {known}"),
+        ("NO_ROW", f"no event of a row has the type 'table-create'; {known}"),
+        ("NO_ROW", "the event's type is insert, and it has no data, so it is no row"),
+    ]
+    assert maxwells.verify().problems == ()
+
+
+def test_a_schema_without_maxwells_fields_is_no_envelope(maxwells):
+    maxwells.world.configs["orders"]["value.schema.json"] = json.dumps(JSON_ENVELOPE)
+    maxwells.send(maxwell("insert", 1, "Ulm"))
+    with pytest.raises(SettingsError, match="it has no field data"):
+        maxwells.export()

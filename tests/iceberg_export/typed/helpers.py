@@ -35,7 +35,7 @@ def said(array: pa.Array) -> list:
     return [array.to_string(window=100_000, container_window=100_000)]
 
 
-def decode_both(schema: Schema, payloads: list[bytes | None], *, envelope: bool = False) -> Decoded:
+def decode_both(schema: Schema, payloads: list[bytes | None], *, envelope: str = "") -> Decoded:
     """Decoded fast, after it has been seen that the reference says the same."""
     indexes = (0,) if schema.kind == "PROTOBUF" else None
     framed = [None if one is None else frame(schema.schema_id, one, indexes) for one in payloads]
