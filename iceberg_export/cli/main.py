@@ -130,6 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _status(arguments: argparse.Namespace) -> int:
     with open_session(arguments) as session:
         topics = session.client.topics()
+        session.check_warehouse(topics)
         job = session.job(topics.cluster_id)
         wanted = matching_topics(topics, arguments.topics)
         failed = failures.load(session.settings.data)

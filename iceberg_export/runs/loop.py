@@ -223,7 +223,7 @@ class Runner:
         self._refused = []
         topics = self.session.client.topics()
         if not self.may_begin_anew:
-            self.session.check_new_warehouse(topics)
+            self.session.check_warehouse(topics)
         self._cluster_id = topics.cluster_id
         for topic in matching_topics(topics, self.pattern):
             try:

@@ -20,7 +20,8 @@ from iceberg_export.plan.trust import pinned_store
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Committed, Job, always_continue, new_run_id
 from iceberg_export.settings import Settings
-from iceberg_export.table.catalog import missing_warehouse, open_catalog
+from iceberg_export.table import topic_settings
+from iceberg_export.table.catalog import guarded, missing_warehouse, open_catalog
 from iceberg_export.table.commit import Pause
 from iceberg_export.tasks import spark
 from iceberg_export.tls_files import AGENT, TlsFiles
@@ -58,6 +59,8 @@ class Session:
             context=TlsFiles(settings.values, AGENT).context,
         )
         self._new_warehouse = missing_warehouse(settings.catalog, settings.data)
+        self._is_known = False
+        """The warehouse is the one that the agents know."""
         self._catalog: Catalog | None = None
         if self._new_warehouse is None:
             self._catalog = self.catalog
@@ -79,15 +82,39 @@ class Session:
             self._catalog = open_catalog(self.settings.catalog, self.settings.data)
         return self._catalog
 
-    def check_new_warehouse(self, topics: Topics) -> None:
-        """Raises SettingsError when there is no warehouse here and the agents know of tables in one."""
-        known = [topic.name for topic in topics.topics if any(topic.exported.values())]
-        if self._new_warehouse is not None and known:
+    def check_warehouse(self, topics: Topics) -> None:
+        """Raises SettingsError when the agents know of tables, and those are in another warehouse: there is none
+        here, or a catalog without any namespace of theirs. A table that is missing alone proves nothing, since
+        people drop tables to have them made anew. Raises CatalogError.
+        """
+        known = [topic for topic in topics.topics if any(topic.exported.values())]
+        if not known or self._is_known:
+            return
+        told = ", ".join(topic.name for topic in known[:TOPICS_NAMED_MAX])
+        if self._new_warehouse is not None:
             raise SettingsError(
                 f"there is no warehouse at {self._new_warehouse}, and the agents know of tables in"
-                f" one (of {', '.join(known[:TOPICS_NAMED_MAX])}); {WHICH_WAREHOUSE}, or begin"
-                " another one with --new-warehouse"
+                f" one (of {told}); {WHICH_WAREHOUSE}, or begin another one with --new-warehouse"
             )
+        spaces = {self._namespace(topic) for topic in known}
+        if not any(self._has_namespace(one) for one in sorted(spaces)):
+            raise SettingsError(
+                f"the catalog has no namespace {' or '.join(sorted(spaces))}, and the agents know of tables"
+                f" there (of {told}); {WHICH_WAREHOUSE}, or begin another one with --new-warehouse"
+            )
+        self._is_known = True
+
+    def _namespace(self, topic: Topic) -> str:
+        default = self.settings["table.namespace"]
+        try:
+            settings = topic_settings.parse(topic.configs, topic.name)
+        except SettingsError:
+            return default
+        return settings.identifier(default, topic.name)[0]
+
+    def _has_namespace(self, name: str) -> bool:
+        what = f"look for namespace {name}"
+        return guarded(what, lambda: bool(self.catalog.namespace_exists((name,))))
 
     def job(
         self, cluster_id: str, after_commit: Callable[[Committed], bool] = always_continue

@@ -514,3 +514,31 @@ def test_maintain_says_what_it_did_to_each_table(frazil):
         "frazil.orders: 0 orphans deleted (0 bytes)",
     ]
     assert frazil("maintain", "--expire")[1] == "frazil.orders: 0 snapshots expired\n"
+
+
+@pytest.mark.parametrize("command", [("run", "--once"), ("status",)])
+def test_a_catalog_that_is_not_the_one_with_the_tables_is_refused(frazil, tmp_path, command):
+    def lake(name):
+        uri = f"catalog.uri=sqlite:///{tmp_path}/{name}.db"
+        warehouse = f"catalog.warehouse=file://{tmp_path}/{name}"
+        return ("--set", "catalog.type=sql", "--set", uri, "--set", warehouse)
+
+    assert frazil("run", "--once", *lake("right"))[0] == 0
+    code, out, err = frazil(*command, *lake("wrong"))
+    assert (code, out) == (2, "")
+    assert (
+        "the catalog has no namespace frazil, and the agents know of tables there (of orders)"
+        in err
+    )
+    assert frazil(*command, *lake("right"))[0] == 0
+    assert frazil("run", "--once", "--new-warehouse", *lake("wrong"))[0] == 0
+    assert frazil(*command, *lake("wrong"))[0] == 0
+
+
+def test_a_table_that_was_dropped_to_be_made_anew_is_made_anew(frazil, tmp_path):
+    frazil("run", "--once")
+    catalog = open_catalog({}, tmp_path / "data")
+    catalog.drop_table(("frazil", "orders"))
+    catalog.engine.dispose()
+    code, out, _err = frazil("run", "--once")
+    assert (code, out) == (0, "orders: 5 records in 1 files into table frazil.orders\n")
