@@ -159,7 +159,6 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     identifier = table_identifier(job, topic)
     topic_table = topic_settings.parse(topic.configs, topic.name)
     columns = schema.TABLE_SCHEMA if types is None else schema.table_schema(types.columns())
-    chosen = topic_table.partition_by
     table = find_table(job.catalog, identifier)
     # Of a table that exists its own spec counts: it may have been made from other columns.
     spec: PartitionSpec | None = PartitionSpec()
@@ -174,13 +173,6 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
     if types is None or not (types.waits_for_messages or types.subjects_without_schema):
         there = table.schema().column_names if table is not None else []
         check_sort_columns(topic_table.sort_order or (), [*columns.column_names, *there])
-    more = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
-    more |= file_size_properties(topic_table.target_file_size)
-    more |= rules_properties(topic_table.column_rules)
-    if chosen is not None and spec is not None:
-        more[PARTITIONED_BY] = setting_of(chosen)
-    if types is not None:
-        more |= missing_notes(types.notes, {}, has_rows=False)
     state = commit.initialise(
         job.catalog,
         identifier,
@@ -189,26 +181,48 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         cluster_id=job.cluster_id,
         partition_spec=PartitionSpec() if spec is None else spec,
         table_schema=columns,
-        more=more,
+        more=_properties(topic_table, types, is_partitioned=spec is not None),
         run_id=f"{job.run_id}-init",
         pause=job.pause,
         hook=job.hook,
     )
     if table is not None:
-        envelope, has_data = topic_table.envelope, any(state.offsets.values())
-        keep_envelope(job.catalog, identifier, table, envelope, has_data=has_data, pause=job.pause)
-        rules = topic_table.column_rules
-        keep_rules(job.catalog, identifier, table, rules, has_data=has_data, pause=job.pause)
-        _repartition(job, identifier, table, topic_table, None if _waits(types) else columns)
-        keep_file_size(job.catalog, identifier, table, topic_table.target_file_size, job.pause)
-        if types is not None:
-            keep_notes(job.catalog, identifier, table, types.notes, job.pause)
+        export = TopicExport(job, topic, identifier, topic_table, types)
+        to_be = None if _waits(types) else columns
+        _keep_settings(export, table, to_be, has_data=any(state.offsets.values()))
     may_be_bad = types is not None or topic_table.mode == "upsert"
     wanted = (may_be_bad and topic_table.bad_records == "dlq") or bool(state.dead_letters)
     # Dead letters of another time count as well: a rollback may lead back to their records.
     if not wanted and not dead_letter_table.exists(job.catalog, identifier, topic.topic_id):
         return state, None
     return open_dead_letters(job, topic, identifier)
+
+
+def _properties(
+    topic_table: TopicTable, types: TopicTypes | None, *, is_partitioned: bool
+) -> dict[str, str]:
+    """Returns what a new table notes of its topic's settings."""
+    found = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
+    found |= file_size_properties(topic_table.target_file_size)
+    found |= rules_properties(topic_table.column_rules)
+    if topic_table.partition_by is not None and is_partitioned:
+        found[PARTITIONED_BY] = setting_of(topic_table.partition_by)
+    return found if types is None else found | missing_notes(types.notes, {}, has_rows=False)
+
+
+def _keep_settings(
+    export: TopicExport, table: Table, to_be: Schema | None, *, has_data: bool
+) -> None:
+    """Brings a table that is there to its topic's settings; `to_be`: the columns of a new one, if they are
+    known. Each change is a commit of its own."""
+    job, identifier, settings = export.job, export.identifier, export.table_settings
+    catalog, pause, rules = job.catalog, job.pause, settings.column_rules
+    keep_envelope(catalog, identifier, table, settings.envelope, has_data=has_data, pause=pause)
+    table = keep_rules(catalog, identifier, table, rules, has_data=has_data, pause=pause)
+    table = _repartition(job, identifier, table, settings, to_be)
+    keep_file_size(catalog, identifier, table, settings.target_file_size, pause)
+    if export.types is not None:
+        keep_notes(catalog, identifier, table, export.types.notes, pause)
 
 
 def open_dead_letters(job: Job, topic: Topic, identifier: Identifier) -> tuple[State, State]:

@@ -35,8 +35,8 @@ def keep_rules(
     *,
     has_data: bool,
     pause: Pause,
-) -> None:
-    """Sees to it that the table's property is its topic's rules.
+) -> Table:
+    """Brings the table to its topic's rules; returns it as it is then.
 
     Raises SettingsError for a dropped column that the table is partitioned by, CatalogError.
     """
@@ -49,7 +49,7 @@ def keep_rules(
         seen = column_note.view(note, table.schema(), ruled)
         to_do = column_note.ruled_changes(seen, ruled)
         if before == rules and not to_do:
-            return
+            return table
         _check_partitions(table, seen, rules)
         transaction = table.transaction()
         _change_columns(name, transaction, to_do)
