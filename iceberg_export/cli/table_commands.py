@@ -15,8 +15,8 @@ from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_id
 from iceberg_export.runs.session import Missing, Session, matching_topics
 from iceberg_export.runs.status import table_source
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
-from iceberg_export.units import parse_duration_ms
-from iceberg_export.upkeep.compact import compact
+from iceberg_export.units import parse_bytes, parse_duration_ms, show_duration
+from iceberg_export.upkeep.compact import CLOSED_MS, Limits, compact
 from iceberg_export.upkeep.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
 from iceberg_export.upkeep.redact import plan_redaction, redact
 from iceberg_export.upkeep.replay import replay
@@ -77,7 +77,16 @@ def add_commands(commands: Any) -> None:
         "--older-than", metavar="TIME", type=parse_duration_ms, default=OLDER_THAN_MS,
         help="of orphans: at least so old (default: 3d)",
     )  # fmt: skip
-    keep.add_argument("--compact", action="store_true", help="small files older than a day")
+    keep.add_argument("--compact", action="store_true", help="join small files")
+    keep.add_argument(
+        "--min-age", metavar="TIME", type=parse_duration_ms, default=CLOSED_MS,
+        help="of small files that are joined (default: 1d, so that each is rewritten about once)",
+    )  # fmt: skip
+    keep.add_argument(
+        "--max-bytes", metavar="BYTES", type=parse_bytes,
+        help="of small files that are joined, of each table (64g), the smallest first; the rest waits for "
+        "the next time",
+    )  # fmt: skip
     keep.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
     keep.set_defaults(call=_maintain)
     for command in (reset, out, again, fill, keep):
@@ -235,7 +244,8 @@ def _maintain(arguments: argparse.Namespace) -> int:
     every = not (arguments.expire or arguments.orphans or arguments.compact)
     steps: list[Callable[[Job, Identifier, int], str]] = []
     if every or arguments.compact:
-        steps.append(_compacted)
+        limits = Limits(arguments.min_age, arguments.max_bytes)
+        steps.append(lambda job, table, now_ms: _compacted(job, table, now_ms, limits))
     if every or arguments.expire:
         steps.append(_expired)
     if every or arguments.orphans:
@@ -283,11 +293,14 @@ def _keep(
     return 0
 
 
-def _compacted(job: Job, table: Identifier, now_ms: int) -> str:
-    done = compact(job, table, now_ms)
+def _compacted(job: Job, table: Identifier, now_ms: int, limits: Limits) -> str:
+    done = compact(job, table, now_ms, limits)
     if not done.files_before:
-        return "no small files that are a day old"
-    return f"{done.files_before} files became {done.files_after}, with the same {done.rows} rows"
+        return f"no small files that are {show_duration(limits.age_ms_min)} old"
+    left = f"; {done.left} small ones wait for the next time" if done.left else ""
+    return (
+        f"{done.files_before} files became {done.files_after}, with the same {done.rows} rows{left}"
+    )
 
 
 def _expired(job: Job, table: Identifier, now_ms: int) -> str:

@@ -1,7 +1,8 @@
 """Small files of a table become large ones, with the same rows.
 
-Only files that have been in the table for a day: what exports still write to is left alone, so
-both go on side by side, and each file is rewritten about once. Files of one table partition go
+By default only files that have been in the table for a day: what exports still write to is left alone, so
+both go on side by side, and each file is rewritten about once. A budget of bytes goes to where the smallest
+files are; the rest is for the next time. Files of one table partition go
 together, in the order of their offsets, up to the target size of a file. The commit replaces
 files on a head that has seen nothing but appends since they were read (`commit.replace_files`).
 Leaves out files of another partition spec than the table's own, and tables with equality deletes.
@@ -37,11 +38,25 @@ CLOSED_MS = 24 * 3_600_000
 FILES_MIN = 2
 
 
+class Limits(NamedTuple):
+    """Which small files are joined."""
+
+    age_ms_min: int = CLOSED_MS
+    """How long they have been in the table."""
+    bytes_max: int | None = None
+    """How many bytes of them are rewritten, about; None: all."""
+
+
+DAY_OLD = Limits()
+
+
 class Compacted(NamedTuple):
     table: str
     files_before: int = 0
     files_after: int = 0
     rows: int = 0
+    left: int = 0
+    """Small files beyond the budget."""
 
 
 class Small(NamedTuple):
@@ -74,6 +89,23 @@ def groups_of(files: Sequence[Small], bytes_max: int) -> list[list[Small]]:
     return [group for group in groups if len(group) >= FILES_MIN]
 
 
+def within_budget(groups: Sequence[list[Small]], bytes_max: int | None) -> list[list[Small]]:
+    """Returns the groups of the smallest files, of so many bytes together, or one alone."""
+    if bytes_max is None:
+        return list(groups)
+    found: list[list[Small]] = []
+    for group in sorted(groups, key=lambda one: (_mean_size(one), one[0].order)):
+        bytes_max -= sum(file.byte_count for file in group)
+        if found and bytes_max < 0:
+            break
+        found.append(group)
+    return found
+
+
+def _mean_size(group: Sequence[Small]) -> float:
+    return sum(file.byte_count for file in group) / len(group)
+
+
 def _bound(bounds: Mapping[int, bytes] | None, field_id: int, kind: Any) -> int:
     found = (bounds or {}).get(field_id)
     return int(from_bytes(kind, found)) if found else 0
@@ -90,8 +122,8 @@ def _added_ms(table: Table) -> dict[str, int]:
     return found
 
 
-def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
-    """Returns files below half the target size that came more than a day ago. Raises CatalogError."""
+def small_files(table: Table, bytes_max: int, added_before_ms: int) -> list[Small]:
+    """Returns files below half the target size that came before then. Raises CatalogError."""
     if table.metadata.snapshot_by_name("main") is None:
         return []
     name = ".".join(table.name())
@@ -104,7 +136,7 @@ def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
         file = task.file
         if file.spec_id != table.metadata.default_spec_id:
             continue
-        if now_ms - added.get(file.file_path, now_ms) < CLOSED_MS:
+        if added.get(file.file_path, added_before_ms + 1) > added_before_ms:
             continue
         if file.file_size_in_bytes * 2 > bytes_max and not task.delete_files:
             continue
@@ -116,13 +148,14 @@ def small_files(table: Table, bytes_max: int, now_ms: int) -> list[Small]:
     return found
 
 
-def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
+def compact(job: Job, identifier: Identifier, now_ms: int, limits: Limits = DAY_OLD) -> Compacted:
     """Joins small files. Raises OvertakenError when others changed them meanwhile, ExportError."""
     table = load(job, identifier)
     name = ".".join(identifier)
     target = target_of(table, job.settings.number("file.bytes.max"))
     bytes_max = target.file_bytes_max
-    groups = groups_of(small_files(table, bytes_max, now_ms), bytes_max)
+    every = groups_of(small_files(table, bytes_max, now_ms - limits.age_ms_min), bytes_max)
+    groups = within_budget(every, limits.bytes_max)
     if not groups:
         return Compacted(name)
     run_id = f"{job.run_id}{COMPACTION}"
@@ -149,7 +182,11 @@ def compact(job: Job, identifier: Identifier, now_ms: int) -> Compacted:
                 job.catalog, identifier, change, rewrite_id=run_id, pause=job.pause, hook=job.hook
             )
     return Compacted(
-        name, len(change.removed), len(change.added), sum(result.rows_written for result in results)
+        name,
+        len(change.removed),
+        len(change.added),
+        sum(result.rows_written for result in results),
+        left=sum(map(len, every)) - len(change.removed),
     )
 
 

@@ -509,7 +509,7 @@ def test_maintain_says_what_it_did_to_each_table(frazil):
     code, out, _err = frazil("maintain")
     assert code == 0
     assert out.splitlines() == [
-        "frazil.orders: no small files that are a day old",
+        "frazil.orders: no small files that are 24 h old",
         "frazil.orders: 0 snapshots expired",
         "frazil.orders: 0 orphans deleted (0 bytes)",
     ]

@@ -9,17 +9,18 @@ import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.typedef import Record
 
 from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenError, PlanError
 from iceberg_export.steps import Step
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.run_marks import ALIVE_MS, RunMark, list_files, live_runs
 from iceberg_export.upkeep import maintain
-from iceberg_export.upkeep.compact import CLOSED_MS, compact, groups_of
+from iceberg_export.upkeep.compact import CLOSED_MS, Limits, compact, groups_of, within_budget
 from iceberg_export.upkeep.compact import Small as SmallFile
 from iceberg_export.upkeep.maintain import delete_orphans, expirable, expire, store_now_ms
 from tests.iceberg_export.kit.hooks import Answers, Killed, Once
-from tests.iceberg_export.kit.place import DAY_MS, FAR, TABLE, age
+from tests.iceberg_export.kit.place import DAY_MS, FAR, NOW_MS, TABLE, age
 from tests.iceberg_export.kit.tasks import Changed
 
 
@@ -216,6 +217,42 @@ def test_files_of_the_last_day_are_left_alone(here):
     here.exported(3)
     now = here.table().current_snapshot().timestamp_ms
     assert compact(here.job(), TABLE, now + CLOSED_MS - 10_000).files_before == 0
+
+
+def test_younger_files_are_joined_when_they_are_wanted(here):
+    here.exported(3)
+    now = here.table().current_snapshot().timestamp_ms
+    done = compact(here.job(), TABLE, now + 1000, Limits(age_ms_min=1000))
+    assert (done.files_before, done.files_after) == (3, 1)
+    assert here.rows() == here.wanted()
+
+
+def test_a_budget_goes_to_the_smallest_files_and_the_next_time_to_the_rest(here):
+    here.configure(partition_by="day(kafka_timestamp)")
+    noise = random.Random(1)
+    for day, size in ((0, 4000), (1, 10), (2, 400)):
+        for _ in range(2):
+            here.send(noise.randbytes(size), timestamp=NOW_MS + day * DAY_MS)
+            here.export()
+    files = []
+    for _ in range(4):
+        done = compact(here.job(), TABLE, FAR, Limits(bytes_max=1))
+        files.append((done.files_before, done.files_after, done.left))
+    assert files == [(2, 1, 4), (2, 1, 2), (2, 1, 0), (0, 0, 0)]
+    assert here.rows() == here.wanted()
+
+
+def test_a_budget_of_more_takes_more_groups_the_smallest_files_first():
+    def group(*sizes):
+        return [small(number, Record(1), size) for number, size in enumerate(sizes)]
+
+    large, middle, least = group(100, 100), group(40, 60), group(1, 1)
+    groups = [large, middle, least]
+    assert within_budget(groups, None) == groups
+    assert within_budget(groups, 1) == [least]
+    assert within_budget(groups, 101) == [least]
+    assert within_budget(groups, 102) == [least, middle]
+    assert within_budget(groups, 302) == [least, middle, large]
 
 
 def test_joined_files_are_not_joined_again(here):
