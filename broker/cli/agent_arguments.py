@@ -1,20 +1,31 @@
-"""The arguments of `frazil topic`, `frazil job`, `frazil cost` and `frazil certificates`.
+"""The arguments of `frazil topic`, `frazil job`, `frazil cost` and `frazil certificates`; of project files.
 
-What is about one agent, or made for one; the rest of the command line is `broker.cli.main`.
+What is about one agent, or made for one, or is a file; the rest of the command line is `broker.cli.main`.
 
 What a command needs is imported when it is called.
 """
 
 import argparse
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.cli.arguments import add_agent, on_agent, place_of, tool, whole
+from broker.cli.arguments import (
+    FailedError,
+    add_agent,
+    add_cluster,
+    on_agent,
+    on_cluster,
+    place_of,
+    tool,
+    whole,
+)
 from broker.reports.prices import Prices
 
 if TYPE_CHECKING:
     from broker.cli.command_result import CommandResult
+    from broker.reports.project_file import Settings
 
 
 def add_topic(commands: Any) -> None:
@@ -26,6 +37,48 @@ def add_topic(commands: Any) -> None:
     describing.add_argument("topic", metavar="TOPIC")
     add_agent(describing)
     describing.add_argument("--json", action="store_true", help="as one JSON object")
+
+
+def add_project_file(commands: Any) -> None:
+    """`frazil export plan --file` and `frazil export apply`: they ask a cluster, not the exporter."""
+    for name, run, text in (
+        ("plan", _plan_project, "what a project file would change of its topics' table settings"),
+        ("apply", _apply_project, "set what a project file says, if the cluster takes all of it"),
+    ):
+        parser = commands.add_parser(name, help=text, description=text)
+        parser.set_defaults(run=run, name=f"frazil export {name}")
+        parser.add_argument(
+            "--file", type=Path, required=True, metavar="FILE", help="as frazil-export.toml"
+        )
+        add_cluster(parser)
+
+
+def _wanted(options: argparse.Namespace) -> "Mapping[str, Settings]":
+    """Raises FailedError."""
+    from broker.reports import project_file
+
+    file = options.file
+    try:
+        return project_file.parse(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FailedError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        # Of text that is not UTF-8, too.
+        raise FailedError(f"{file}: {error}") from error
+
+
+def _plan_project(options: argparse.Namespace) -> int:
+    from broker.cli import topic_tool
+
+    wanted = _wanted(options)
+    return on_cluster(options, lambda client: topic_tool.plan(client, wanted))
+
+
+def _apply_project(options: argparse.Namespace) -> int:
+    from broker.cli import topic_tool
+
+    wanted = _wanted(options)
+    return on_cluster(options, lambda client: topic_tool.apply(client, wanted))
 
 
 def add_job(commands: Any) -> None:

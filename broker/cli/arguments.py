@@ -72,24 +72,29 @@ def cluster_tool(commands: Any, name: str, text: str, *, need: str) -> Add:
 
     def add(command: str, run: Run, text: str) -> argparse.ArgumentParser:
         parser = add_below(command, run, text)
-        parser.add_argument(
-            "--bootstrap",
-            type=_addresses,
-            metavar="HOST:PORT",
-            help=f"({BOOTSTRAP_DEFAULT}, or bootstrap.servers of --command-config)",
-        )
-        parser.add_argument(
-            "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
-        )
-        parser.add_argument(
-            "--command-config",
-            type=Path,
-            metavar="FILE",
-            help="settings of a client, as Kafka's tools take them: TLS, and how to log in",
-        )
+        add_cluster(parser)
         return parser
 
     return add
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Where the cluster is, and how to log in."""
+    parser.add_argument(
+        "--bootstrap",
+        type=_addresses,
+        metavar="HOST:PORT",
+        help=f"({BOOTSTRAP_DEFAULT}, or bootstrap.servers of --command-config)",
+    )
+    parser.add_argument(
+        "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
+    )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="settings of a client, as Kafka's tools take them: TLS, and how to log in",
+    )
 
 
 def needed(sentence: str) -> Run:

@@ -5,7 +5,8 @@ error and an exit code other than 0 (1 it did not work, 2 wrong use). What a com
 imported when it is called, so that `--help` and mistakes are answered at once.
 
 `frazil export` is the exporter's own command line: another process image, since broker and
-exporter do not know each other.
+exporter do not know each other. Project files alone (`export plan --file`, `export apply`) are read here:
+what they set is set over Kafka's protocol.
 """
 
 import argparse
@@ -54,8 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["export"]:
-        return _export(given[1:])
-    options = _parser().parse_args(given)
+        if not _is_of_project_file(given[1:]):
+            return _export(given[1:])
+        parser = Parser(prog="frazil export")
+        agent_arguments.add_project_file(
+            parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+        )
+        options = parser.parse_args(given[1:])
+    else:
+        options = _parser().parse_args(given)
     try:
         return int(options.run(options))
     except SettingsError as error:
@@ -439,6 +447,12 @@ def _log_tail(options: argparse.Namespace) -> int:
     except ToolError as error:
         raise FailedError(str(error)) from error
     return 0
+
+
+def _is_of_project_file(arguments: Sequence[str]) -> bool:
+    command, *others = arguments or [""]
+    has_file = any(one.partition("=")[0] == "--file" for one in others)
+    return command == "apply" or (command == "plan" and has_file)
 
 
 def _export(arguments: list[str]) -> int:

@@ -44,7 +44,8 @@ REDACTIONS_SHOWN_MAX = 5
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="frazil export",
-        description="Turns topics into Iceberg tables, each record once.",
+        description="Turns topics into Iceberg tables, each record once. A file with the settings of many tables: "
+        "frazil export plan --file, frazil export apply --file.",
         epilog=EXIT_CODES,
     )
     commands = parser.add_subparsers(dest="command", required=True)

@@ -109,6 +109,12 @@ def run(*arguments: str) -> int:
         (["feature", "upgrade"], "required: --feature"),
         (["feature", "upgrade", "--feature", "x"], '"x" is not a level'),
         (["feature", "upgrade", "--feature", "x=1", "--unsafe"], "unrecognized arguments"),
+        (["export", "apply"], "required: --file"),
+        (["export", "apply", "--file", "nowhere.toml"], "cannot read nowhere.toml: No such file"),
+        (
+            ["export", "plan", "--file", "file", "--bootstrap", "localhost:1"],
+            "file: it names no topic",
+        ),
         (["job"], "list or run"),
         (["job", "run"], "required: JOB"),
         (["job", "run", "brew"], 'there is no job "brew"'),

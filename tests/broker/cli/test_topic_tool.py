@@ -1,4 +1,4 @@
-"""`frazil topic describe`, and what an agent tells of a topic."""
+"""`frazil topic describe`, and what an agent tells of a topic; project files, planned and applied."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,7 @@ import pytest
 from broker.cli import topic_tool
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
+from broker.cli.kafka_client import Address, KafkaClient
 from broker.reports import topic_report
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
@@ -160,3 +161,53 @@ def test_the_age_of_the_last_report_is_not_told_when_nothing_is_left_to_export()
 )
 def test_sizes_have_three_digits(size: int, text: str) -> None:
     assert topic_report._size(size) == text
+
+
+@contextlib.asynccontextmanager
+async def client_of(running: Running) -> AsyncGenerator[KafkaClient, None]:
+    async with KafkaClient([Address("127.0.0.1", running.port)], timeout_ms=10_000) as client:
+        yield client
+
+
+PREFIX = "frazil.iceberg."
+
+
+async def test_a_project_file_is_planned_and_applied_and_then_there_is_nothing_to_change() -> None:
+    async with with_topic() as (running, _), client_of(running) as client:
+        first = {"t": {f"{PREFIX}value.mode": "json", f"{PREFIX}value.schema": "infer"}}
+        said = ["t: value.mode: (default) -> json", "t: value.schema: (default) -> infer"]
+        assert (await topic_tool.plan(client, first)).lines == [*said, "2 settings of 1 topics"]
+        assert (await topic_tool.apply(client, first)).lines == [*said, "2 settings of 1 topics"]
+        nothing = ["nothing to change: all topics are as the file says"]
+        assert (await topic_tool.plan(client, first)).lines == nothing
+        assert (await topic_tool.apply(client, first)).lines == nothing
+        second = {"t": {f"{PREFIX}value.mode": "string"}}
+        assert (await topic_tool.apply(client, second)).lines == [
+            "t: value.mode: json -> string",
+            "t: value.schema: infer -> (default)",
+            "2 settings of 1 topics",
+        ]
+        _, view = await running.http("GET", "/topics/t")
+        assert view["configs"] == {f"{PREFIX}value.mode": "string"}
+
+
+async def test_of_a_project_file_with_a_mistake_nothing_is_set() -> None:
+    async with with_topic() as (running, _), client_of(running) as client:
+        wanted = {"t": {f"{PREFIX}layout": "nested", f"{PREFIX}value.mode": "xml"}}
+        told = await topic_tool.apply(client, wanted)
+        assert told.lines == []
+        assert (
+            "t: Invalid value xml for configuration frazil.iceberg.value.mode" in told.failures[0]
+        )
+        assert told.failures[-1] == "nothing was changed"
+        _, view = await running.http("GET", "/topics/t")
+        assert view["configs"] == {}
+
+
+async def test_a_project_file_that_names_a_topic_that_there_is_not_changes_nothing() -> None:
+    async with with_topic() as (running, _), client_of(running) as client:
+        wanted = {"t": {f"{PREFIX}layout": "nested"}, "u": {}}
+        with pytest.raises(ToolError, match="there is no topic u; nothing was changed"):
+            await topic_tool.apply(client, wanted)
+        _, view = await running.http("GET", "/topics/t")
+        assert view["configs"] == {}
