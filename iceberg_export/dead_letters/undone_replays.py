@@ -18,9 +18,14 @@ from iceberg_export.table.state import REWRITE_ID, RUN_ID, State
 
 
 def undone_removals(main: State, dead: State) -> list[str]:
-    """Returns run ids of the commits that removed letters for replays which `main` has not behind it."""
-    removals = dead.follows.replays.items()
-    return list(dict.fromkeys(run_id for replay, run_id in removals if replay not in main.replays))
+    """Returns run ids of the commits that removed letters for replays which `main` has not behind it.
+
+    Those are newer than all that both know: what is older the table has forgotten (`REPLAYS_MAX`).
+    """
+    names = list(dead.follows.replays)
+    common = [place for place, replay in enumerate(names) if replay in main.replays]
+    newer = names[common[-1] + 1 :] if common else names
+    return list(dict.fromkeys(dead.follows.replays[replay] for replay in newer))
 
 
 def letters_removed(table: Table, run_id: str) -> Iterator[pa.Table]:

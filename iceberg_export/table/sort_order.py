@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import IcebergType, PrimitiveType, StructType
 
 from iceberg_export.errors import CatalogError, SettingsError
 from iceberg_export.table.catalog import Identifier, send_change
@@ -72,8 +72,13 @@ def keep_sort_order(
 
 
 def _check_has_order(schema: Schema, column: str) -> None:
-    kind = schema.find_type(column)
-    if not isinstance(kind, PrimitiveType) or ".element" in column or ".value" in column:
+    kind: IcebergType = schema.as_struct()
+    for name in column.split("."):
+        # Elements of lists and values of maps have no order among rows.
+        field = kind.field_by_name(name) if isinstance(kind, StructType) else None
+        kind = field.field_type if field is not None else StructType()
+    if not isinstance(kind, PrimitiveType):
         raise SettingsError(
-            f"frazil.iceberg.sort.order names the column {column}, a {kind}, which has no order"
+            f"frazil.iceberg.sort.order names the column {column}, which has no order: it is"
+            f" {schema.find_type(column)}, or within a list or a map"
         )

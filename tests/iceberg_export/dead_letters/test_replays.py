@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from iceberg_export.dead_letters.dead_letter_table import LostDeadLettersError, is_consistent
+from iceberg_export.dead_letters.undone_replays import undone_removals
 from iceberg_export.errors import FencedError, OvertakenError, SettingsError, StateError
 from iceberg_export.steps import Step
 from iceberg_export.table.state import Follows, State
@@ -273,3 +274,25 @@ def test_a_table_with_a_replay_that_its_letters_do_not_name_is_not_consistent_wi
     assert not is_consistent(main, dead)
     followed = dead.follows._replace(replays={"r1-1": "r1-settle"})
     assert is_consistent(main, dead._replace(follows=followed))
+
+
+@pytest.mark.parametrize(
+    ("followed", "behind", "undone"),
+    [
+        ("abc", "abc", ""),
+        ("abc", "ab", "c"),
+        ("abc", "", "abc"),
+        ("abc", "abd", "c"),
+        ("a", "b", "a"),
+        ("abc", "bcd", ""),
+        ("", "ab", ""),
+    ],
+    ids=["same", "rollback", "of all", "branch", "other branch", "forgotten", "new"],
+)
+def test_replays_that_a_rollback_undid_are_told_from_those_that_were_forgotten(
+    followed, behind, undone
+):
+    main = State("ab" * 16, {}, 1, "r1-1", replays=tuple(behind))
+    follows = Follows("", {}, replays={one: one.upper() for one in followed})
+    dead = State("ab" * 16, {}, 1, "r1-1-dead", follows=follows)
+    assert undone_removals(main, dead) == list(undone.upper())

@@ -137,7 +137,8 @@ def test_values_of_any_type_with_an_order_are_sorted_also_those_that_arrow_does_
     ("text", "said"),
     [
         ("town", "names the column town; the table has kafka_partition"),
-        ("kafka_headers", "which has no order"),
+        ("kafka_headers", "kafka_headers, which has no order"),
+        ("kafka_headers.element.key", "or within a list or a map"),
         ("city,", "ends with a comma"),
         ("city,city", "names a column twice"),
         ("up(city)", "cannot be read at 'up\\(city\\)'"),
