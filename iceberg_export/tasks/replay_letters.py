@@ -85,7 +85,6 @@ class _Letters:
         self._decoder = RowDecoder(setup.typing)
         self._writer = FileWriter(setup.target, name)
         self._places: Places = {}
-        self._rows = 0
         self._left: Counter[str] = Counter()
         self._first_reason = ""
         self._unknown: dict[str, set[Message]] = {}
@@ -109,7 +108,6 @@ class _Letters:
             if decoded.rows.num_rows:
                 self._writer.write(decoded.rows)
                 self._places = joined_places(self._places, places_of(decoded.rows))
-                self._rows += decoded.rows.num_rows
 
     def _tried(self, letters: pa.Table) -> pa.Array:
         ours = pc.and_(letters.column(RUN_ID).is_valid(), letters.column(ERROR_CODE).is_valid())

@@ -38,6 +38,13 @@ def test_all_that_was_skipped_is_filled_and_the_export_goes_on_where_it_was(here
     assert (verdict.problems, verdict.passed_over) == ((), 0)
 
 
+def test_the_log_is_recognised_by_the_newest_records_after_a_backfill_as_before(here):
+    last = here.state().last_records
+    assert {number: one.offset for number, one in last.items()} == {0: 9}
+    here.backfill()
+    assert here.state().last_records == last
+
+
 def test_a_part_of_it_is_filled_and_the_rest_stays_skipped(here):
     done = here.backfill({0: (0, 6), 1: (7, 9)})
     assert (done.offsets, done.left) == (3, 5)
