@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from tests.clients import raw
 from tests.parts.topics import create_topic
@@ -224,6 +230,14 @@ def counts(members: Sequence[Member]) -> dict[str, int]:
 def assert_no_errors(*members: Member) -> None:
     errors = [f"{member.name}: {error}" for member in members for error in member.errors]
     assert not errors, "\n".join(errors)
+
+
+def set_group_config(bootstrap: str, group: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(PATIENCE_S)
 
 
 def share_leave_and_go_on(stream: Stream, group: str, join: Join, *, each: int = 50) -> None:

@@ -11,13 +11,6 @@ beyond what the new consumer has stored and will ever be asked to store.
 """
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from tests.clients.groups import (
     CommitError,
@@ -25,6 +18,7 @@ from tests.clients.groups import (
     Place,
     Stream,
     fresh,
+    set_group_config,
     until,
     until_read,
     until_shared,
@@ -66,21 +60,11 @@ def _window(member: ConfluentMember, place: Place, start: int, end: int) -> list
     return [found[offset] for offset in range(start, end)]
 
 
-def _only_owners_commit(bootstrap: str, group: str) -> None:
-    entry = ConfigEntry(
-        "frazil.commit.owner.only", "true", incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
-
-
 def _lost_by_a_scale_up(bootstrap: str, kind: str, *, owner_only: bool) -> tuple[int, int]:
     """How many records nobody stored in the end, and how many late commits were refused."""
     name = fresh(f"late-commit-{kind}")
     if owner_only:
-        _only_owners_commit(bootstrap, name)
+        set_group_config(bootstrap, name, "frazil.commit.owner.only", "true")
     stream, store = Stream(bootstrap, name), Store()
     stream.send(OLD_WINDOW)
     everything = stream.records_from([0] * 4)
