@@ -52,9 +52,11 @@ async def apply(client: KafkaClient, wanted: Mapping[str, Settings]) -> CommandR
     if not found:
         return CommandResult(project_file.lines(found))
     if refused := await _alter(client, found, validate_only=True):
-        return CommandResult([], failures=[*refused, "nothing was changed"])
+        return CommandResult([], failures=[*refused.values(), "nothing was changed"])
+    # A topic can be deleted in between, or its rights taken away.
     failed = await _alter(client, found, validate_only=False)
-    return CommandResult(project_file.lines(found), failures=failed)
+    done = [one for one in found if one.topic not in failed]
+    return CommandResult(project_file.lines(done) if done else [], failures=[*failed.values()])
 
 
 async def _changes(client: KafkaClient, wanted: Mapping[str, Settings]) -> list[Change]:
@@ -83,7 +85,9 @@ async def _changes(client: KafkaClient, wanted: Mapping[str, Settings]) -> list[
     return project_file.changes(wanted, await client.until_done(attempt))
 
 
-async def _alter(client: KafkaClient, found: Sequence[Change], *, validate_only: bool) -> list[str]:
+async def _alter(
+    client: KafkaClient, found: Sequence[Change], *, validate_only: bool
+) -> dict[str, str]:
     """Returns why topics are refused, a sentence each."""
     request = messages.IncrementalAlterConfigsRequest(
         resources=[
@@ -104,14 +108,15 @@ async def _alter(client: KafkaClient, found: Sequence[Change], *, validate_only:
         validate_only=validate_only,
     )
 
-    async def attempt() -> list[str]:
+    async def attempt() -> dict[str, str]:
         answer = await client.ask(apis.INCREMENTAL_ALTER_CONFIGS, request)
-        refused = []
+        refused = {}
         for row in answer.responses:
             try:
                 check(row.error_code, row.error_message or "")
             except KafkaError as error:
-                refused.append(f"{row.resource_name}: {error.message or error.code.name}")
+                said = error.message or error.code.name
+                refused[row.resource_name] = f"{row.resource_name}: {said}"
         return refused
 
     return await client.until_done(attempt)

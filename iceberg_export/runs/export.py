@@ -76,6 +76,8 @@ class ExportReport(NamedTuple):
     """Why the first bad record is one."""
     upserts: bool = False
     """The table has the newest record of each key alone."""
+    rules_without_column: tuple[str, ...] = ()
+    """Columns that the topic has rules for and that no schema has."""
 
 
 def export_topic(job: Job, topic: Topic) -> ExportReport:
@@ -115,6 +117,8 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
             continue
         state, dead = done.state, done.dead
         report = added_to_report(report, done)
+        if export.types is not None:
+            report = report._replace(rules_without_column=export.types.rules_without_column)
         if not job.after_commit(
             Committed(topic, state, done.rows, len(done.files), commit_range.byte_count)
         ):

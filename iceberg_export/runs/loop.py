@@ -311,7 +311,7 @@ class Runner:
         numbers.exported(self.clock.wall_ms(), caught_up=not progress.ended_early)
         numbers.bad += report.dead + report.left_out
         self._made_dead_letters |= report.dead > 0
-        self._print(_sentence(report, ended_early=progress.ended_early))
+        self._print(sentence(report, ended_early=progress.ended_early))
         return 0
 
     def _after_commit(self, progress: _ExportProgress, committed: Committed) -> bool:
@@ -370,13 +370,22 @@ def _without_zeros(offsets: Mapping[int, int]) -> dict[int, int]:
     return {partition: offset for partition, offset in offsets.items() if offset}
 
 
-def _sentence(report: ExportReport, *, ended_early: bool) -> str:
+def sentence(report: ExportReport, *, ended_early: bool) -> str:
+    """Returns what an export did, in one sentence."""
     if not report.commits:
         return f"{report.topic}: nothing new for table {report.table}"
     more = "; what is left comes with the next run" if ended_early else ""
     # An upsert has fewer rows than records: of each key the newest.
     into = "merged into" if report.upserts else f"in {report.files} files into"
-    return f"{report.topic}: {report.rows} records {into} table {report.table}{_bad(report)}{more}"
+    return f"{report.topic}: {report.rows} records {into} table {report.table}{_bad(report)}{more}{_rules(report)}"
+
+
+def _rules(report: ExportReport) -> str:
+    """Returns which rules did nothing, since their columns are named otherwise or are still to come."""
+    if not report.rules_without_column:
+        return ""
+    paths = ", ".join(report.rules_without_column)
+    return f"; frazil.iceberg.columns.* has rules for what no schema has: {paths}"
 
 
 def _bad(report: ExportReport) -> str:

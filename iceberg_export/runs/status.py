@@ -14,7 +14,9 @@ from iceberg_export.plan.agent_client import TableSource, Topic
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
 from iceberg_export.runs.job import Job, table_identifier
+from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of
+from iceberg_export.table.column_rules import NO_RULES, paths_without_column
 from iceberg_export.table.state import Gap, State
 from iceberg_export.units import show_duration
 
@@ -69,6 +71,8 @@ class TopicStatus(NamedTuple):
     """Offsets that a reset went ahead of."""
     names_dead_letters: bool = False
     """The newest commit came with some, which a crash may have kept from their table."""
+    rules_without_column: tuple[str, ...] = ()
+    """Columns that are to be renamed or masked and that the table, which has rows, does not have."""
     failure: Failure | None = None
     """Of the last export, if whoever ran it has left word."""
 
@@ -104,6 +108,7 @@ def topic_status(
         plan = job.client.plan(topic, state.offsets if state else {}, bytes_enough=bytes_enough)
         if state is not None:
             check_not_ahead(plan, state.offsets, state.position)
+        without_column = _rules_without_column(table, topic) if _row_count(table) else ()
         by_code = _by_code(
             dead := find_table(job.catalog, dead_letter_identifier(identifier)), counts
         )
@@ -125,6 +130,7 @@ def topic_status(
         gaps=_offsets_of(gap for gap in gaps if not gap.skipped),
         skipped=_offsets_of(gap for gap in gaps if gap.skipped),
         names_dead_letters=bool(state and state.dead_letters),
+        rules_without_column=without_column,
     )
     head = table.metadata.snapshot_by_name("main") if table is not None else None
     if head is None:
@@ -151,6 +157,15 @@ def table_source(job: Job, topic: Topic, offsets: Mapping[int, int]) -> TableSou
     if head is None or state is None or dict(state.offsets) != dict(offsets):
         return None
     return TableSource(".".join(identifier), head.snapshot_id)
+
+
+def _rules_without_column(table: Table | None, topic: Topic) -> tuple[str, ...]:
+    """What is dropped need not be in the table. Raises SettingsError, StateError."""
+    rules = topic_settings.parse(topic.configs, topic.name).column_rules
+    if table is None or rules == NO_RULES:
+        return ()
+    columns = schema.arrow_schema(schema.columns_view(table).columns)
+    return paths_without_column(rules._replace(dropped=()).paths, columns)
 
 
 def _all_of_the_log(job: Job, topic: Topic, bytes_enough: int) -> tuple[PartitionStatus, ...]:
@@ -227,6 +242,11 @@ def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             remarks.append(
                 f"{status.topic}: {status.dlq_rows} records in {status.table}__dlq ({reasons})"
             )
+        if status.rules_without_column:
+            paths = ", ".join(status.rules_without_column)
+            remarks.append(
+                f"{status.topic}: frazil.iceberg.columns.* has rules for what {status.table} has not: {paths}"
+            )
         if status.gaps:
             remarks.append(f"{status.topic}: {status.gaps} offsets were deleted unexported")
         if status.skipped:
@@ -259,6 +279,7 @@ def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             "dlq_by_code": status.dlq_by_code,
             "deleted_unexported": status.gaps,
             "skipped": status.skipped,
+            "rules_without_column": list(status.rules_without_column),
             "partitions": [
                 {
                     "partition": row.partition,

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from iceberg_export import names
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.table.edits import Edits
@@ -171,6 +173,32 @@ def read_rules(whose: str, properties: Mapping[str, str]) -> ColumnRules:
 def _read_mask(text: str) -> Mask:
     how, _, length = text.partition(" ")
     return Mask(how, int(length or 0))
+
+
+def paths_without_column(paths: Iterable[str], columns: Iterable[pa.Field]) -> tuple[str, ...]:
+    """Returns the paths that lead to no column, with the one that is spelled alike but for case: `email
+    (there is Email)`. A rule for such a path does nothing until a schema has the column."""
+    there = _column_paths(columns, "")
+    alike = {path.casefold(): path for path in there}
+    return tuple(
+        f"{path} (there is {alike[path.casefold()]})" if path.casefold() in alike else path
+        for path in paths
+        if path not in there
+    )
+
+
+def _column_paths(columns: Iterable[pa.Field], above: str) -> dict[str, None]:
+    """Returns the paths of all columns, those of fields too, in their order."""
+    found: dict[str, None] = {}
+    for column in columns:
+        path = f"{above}{column.name}"
+        found[path] = None
+        kind = column.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+            kind = kind.item_type if pa.types.is_map(kind) else kind.value_type
+        if pa.types.is_struct(kind):
+            found |= _column_paths(kind, f"{path}.")
+    return found
 
 
 def edits_of(rules: ColumnRules) -> Edits:

@@ -26,7 +26,12 @@ from iceberg_export.records.masks import check_masks
 from iceberg_export.table import schema
 from iceberg_export.table.catalog import Identifier
 from iceberg_export.table.column_note import view
-from iceberg_export.table.column_rules import edits_of, masks_of, read_rules
+from iceberg_export.table.column_rules import (
+    edits_of,
+    masks_of,
+    paths_without_column,
+    read_rules,
+)
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.edits import (
     NONE,
@@ -278,6 +283,14 @@ class TopicTypes:
     def columns_without_rules(self) -> pa.Schema:
         """Returns the same by the exporter's names; what rules drop is not among them."""
         return self._evolve_sides(pa.schema([]), self.rules, may_grow=True).columns
+
+    @property
+    def rules_without_column(self) -> tuple[str, ...]:
+        """Columns that the topic has rules for and that no schema has, as far as schemas are known."""
+        if self.subjects_without_schema:
+            return ()
+        columns = [field for side in self._sides for field in side.wanted_fields()]
+        return paths_without_column(self._settings.column_rules.paths, columns)
 
     @property
     def rules(self) -> Edits:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -13,9 +13,14 @@ from broker.cli.command_result import ToolError
 from broker.cli.kafka_client import Address, KafkaClient
 from broker.reports import topic_report
 from protocol import apis
-from protocol.messages import CreatableTopic, CreateTopicsRequest
+from protocol.messages import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.broker.agents import serving
-from tests.kit.sockets import Running
+from tests.kit.sockets import Running, SocketClient
 
 pytestmark = pytest.mark.real_loop
 
@@ -25,14 +30,18 @@ async def with_topic(partitions: int = 1) -> AsyncGenerator[tuple[Running, int],
     """An agent with a topic, which has three records in its first partition; their bytes."""
     async with serving() as running:
         client = await running.connect()
-        topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=1)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-        (row,) = (await client.call(apis.CREATE_TOPICS, 5, request)).topics
-        assert row.error_code == 0
+        await create(client, "t", partitions)
         await client.produce("t", [b"a", b"b"])
         await client.produce("t", [b"c"])
         _, plan = await running.http("GET", "/export/plan?topic=t")
         yield running, sum([span[2] for span in plan["partitions"][0]["spans"]])
+
+
+async def create(client: SocketClient, name: str, partitions: int = 1) -> None:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+    (row,) = (await client.call(apis.CREATE_TOPICS, 5, request)).topics
+    assert row.error_code == 0
 
 
 def agent(running: Running) -> AgentPlace:
@@ -211,3 +220,31 @@ async def test_a_project_file_that_names_a_topic_that_there_is_not_changes_nothi
             await topic_tool.apply(client, wanted)
         _, view = await running.http("GET", "/topics/t")
         assert view["configs"] == {}
+
+
+class DeletedMeanwhile(KafkaClient):
+    """Deletes topics once what is wanted of them has been checked."""
+
+    names: Sequence[str] = ()
+
+    async def ask(self, api, request, **how):
+        if api == apis.INCREMENTAL_ALTER_CONFIGS and not request.validate_only:
+            topics = [DeleteTopicState(name=name) for name in self.names]
+            await super().ask(
+                apis.DELETE_TOPICS, DeleteTopicsRequest(topics=topics, timeout_ms=5000)
+            )
+        return await super().ask(api, request, **how)
+
+
+@pytest.mark.parametrize("names", [("u",), ("t", "u")])
+async def test_topics_that_are_refused_at_last_are_not_told_as_changed(names) -> None:
+    async with with_topic() as (running, _):
+        await create(await running.connect(), "u")
+        place = [Address("127.0.0.1", running.port)]
+        async with DeletedMeanwhile(place, timeout_ms=10_000) as client:
+            client.names = names
+            wanted = {name: {f"{PREFIX}layout": "nested"} for name in ("t", "u")}
+            told = await topic_tool.apply(client, wanted)
+        done = ["t: layout: (default) -> nested", "1 settings of 1 topics"]
+        assert told.lines == ([] if "t" in names else done)
+        assert [one.partition(":")[0] for one in told.failures] == list(names)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import StringType
 
+from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.runs.loop import sentence
+from iceberg_export.runs.status import render, topic_status
 from iceberg_export.steps import Step
 from iceberg_export.table.column_rules import COLUMN_RULES
 from iceberg_export.tasks.export_split import BadRecordError
@@ -462,3 +465,50 @@ def test_rows_of_an_upsert_are_found_by_columns_that_no_rule_touches(here):
     rules(here, key_mode="avro", mode="upsert", columns_drop="kafka_key.city")
     with pytest.raises(SettingsError, match="mode upsert finds rows by kafka_key"):
         here.export()
+
+
+def told_by_status(here):
+    job = here.job()
+    status = topic_status(job, here.topic(job), LetterCounts())
+    return status.rules_without_column, render([status], 0)
+
+
+def test_rules_for_columns_that_nobody_has_are_told_by_the_run_and_by_status(here, registry):
+    rules(
+        here,
+        columns_drop="home.Street,friends.since",
+        columns_mask="hash(MAIL),null(pets.name)",
+        columns_rename="photo:picture,age:years",
+    )
+    send_people(here, registry)
+    report = here.export()
+    lost = ("home.Street (there is home.street)", "age", "MAIL (there is mail)")
+    assert report.rules_without_column == lost
+    assert sentence(report, ended_early=False).endswith(
+        "; frazil.iceberg.columns.* has rules for what no schema has: " + ", ".join(lost)
+    )
+    # What is dropped is in no table, however it is spelled.
+    paths, text = told_by_status(here)
+    assert paths == ("age", "MAIL (there is mail)")
+    assert text.endswith(
+        "frazil.iceberg.columns.* has rules for what frazil.orders has not: age, MAIL (there is mail)"
+    )
+    assert exact(here) == 2
+
+
+def test_a_rule_for_a_column_to_come_is_told_until_a_schema_has_it(here, registry):
+    rules(here, columns_mask="null(price)")
+    send_orders(here, registry, ORDER_1)
+    assert here.export().rules_without_column == ("price",)
+    assert told_by_status(here)[0] == ("price",)
+    send_orders(here, registry, ORDER_2)
+    assert here.export().rules_without_column == ()
+    assert told_by_status(here)[0] == ()
+    assert here.columns("price") == [(None,)] * 2
+
+
+def test_nothing_is_said_of_rules_before_there_is_a_schema(here, registry):
+    rules(here, columns_mask="hash(mail)")
+    here.send(b"\0\0\0\0\7no schema")
+    assert here.export().rules_without_column == ()
+    assert told_by_status(here)[0] == ()
