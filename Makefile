@@ -107,10 +107,10 @@ bench-export: $(VENV)/.test
 
 readers: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg trino
-	@$(BIN)/python -m pytest tests/iceberg_export/test_readers.py tests/iceberg_export/read_by_trino.py
+	@$(BIN)/python -m pytest tests/iceberg_export/test_readers.py
 
 debezium: $(VENV)/.test
-	@$(BIN)/python -m tests.parts java iceberg postgres debezium
+	@$(BIN)/python -m tests.parts java iceberg trino postgres debezium
 	@CHANGES=$(CHANGES) $(BIN)/python -m pytest tests/iceberg_export/cdc
 
 faults: $(VENV)/.test

@@ -168,8 +168,15 @@ def _view(arguments: argparse.Namespace) -> int:
         if table is None:
             raise StateError(f"topic {topic.name} has no table yet; run `frazil export run`")
         if arguments.create:
-            name = create_latest_view(job.catalog, identifier, table, _wall_ms())
-            print(f"{topic.name}: view {name} shows the newest record of each key")
+            name = create_latest_view(
+                job.catalog, identifier, table, _wall_ms(), in_trino=arguments.catalog or ""
+            )
+            hint = (
+                ""
+                if arguments.catalog
+                else "; for Trino, add what it calls the catalog: --catalog NAME"
+            )
+            print(f"{topic.name}: view {name} shows the newest record of each key{hint}")
             return 0
         parts = (arguments.catalog, *identifier) if arguments.catalog else identifier
         columns = [field.name for field in table.schema().fields]

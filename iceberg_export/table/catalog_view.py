@@ -1,13 +1,14 @@
 """The view `<table>_latest` in the catalog itself, for all engines that read Iceberg views.
 
 Of PyIceberg's catalogs (0.12) REST alone takes views; others get the statement of `latest_view`,
-to be run in an engine. One view has a text for each dialect, which names the table without its
-catalog: engines look for it where they found the view. PyIceberg can create and drop views but not
+to be run in an engine. One view has a text for each dialect. Spark's names the table without its
+catalog, and Spark looks for it where it found the view, as the view spec says; Trino (476) does not, so
+there is a text for it only when it is known what Trino calls the catalog. PyIceberg can create and drop views but not
 replace one, so a view whose columns are no longer the table's is dropped and made again; queries
 in between fail. Never touches a view that was not made here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
@@ -20,22 +21,28 @@ from iceberg_export.errors import CatalogError, StateError
 from iceberg_export.table.catalog import Identifier, guarded
 from iceberg_export.table.latest_view import SUFFIX, latest_query
 
-DIALECTS = ("spark", "trino")
-"""Of engines that read views from catalogs; DuckDB does not."""
 MADE_FROM = "frazil.latest-of"
 """Property of views that were made here: the name of their table."""
 
 Result = TypeVar("Result")
 
 
-def create_latest_view(catalog: Catalog, identifier: Identifier, table: Table, now_ms: int) -> str:
+def create_latest_view(
+    catalog: Catalog, identifier: Identifier, table: Table, now_ms: int, *, in_trino: str = ""
+) -> str:
     """Creates the table's view, with the columns of the table, and returns its name.
+
+    `in_trino`: what Trino calls the catalog; without it Trino cannot read the view.
 
     Raises CatalogError (the catalog takes no views), StateError (somebody else's has that name).
     """
     name = (identifier[0], identifier[1] + SUFFIX)
     view_name = ".".join(name)
-    version = _version(identifier, [field.name for field in table.schema().fields], now_ms)
+    columns = [field.name for field in table.schema().fields]
+    texts = {"spark": latest_query(identifier, columns, "spark")}
+    if in_trino:
+        texts["trino"] = latest_query((in_trino, *identifier), columns, "trino")
+    version = _version(identifier, texts, now_ms)
     existing = _view_call(f"load view {view_name}", lambda: _find(catalog, name))
     if existing is not None:
         if existing.properties.get(MADE_FROM) != ".".join(identifier):
@@ -53,14 +60,10 @@ def create_latest_view(catalog: Catalog, identifier: Identifier, table: Table, n
     return view_name
 
 
-def _version(identifier: Identifier, columns: list[str], now_ms: int) -> ViewVersion:
-    texts = [
-        ViewRepresentation(
-            SQLViewRepresentation(
-                type="sql", sql=latest_query(identifier, columns, dialect), dialect=dialect
-            )
-        )
-        for dialect in DIALECTS
+def _version(identifier: Identifier, texts: Mapping[str, str], now_ms: int) -> ViewVersion:
+    representations = [
+        ViewRepresentation(SQLViewRepresentation(type="sql", sql=text, dialect=dialect))
+        for dialect, text in texts.items()
     ]
     return ViewVersion.model_validate(
         {
@@ -68,7 +71,7 @@ def _version(identifier: Identifier, columns: list[str], now_ms: int) -> ViewVer
             "schema-id": 0,
             "timestamp-ms": now_ms,
             "summary": {"engine-name": "frazil"},
-            "representations": texts,
+            "representations": representations,
             "default-namespace": identifier[:1],
         }
     )

@@ -1,10 +1,11 @@
 """One Spark for all tests of the exporter, and DuckDB as a witness that shares no code with it.
 
 `tasks` is the exporter's own means to run tasks, `session` the Spark session beneath it: whoever
-asks for either gets the one JVM of the whole run, with Iceberg's jar on its class path. A test may
+asks for either gets the one JVM of the whole run, with Iceberg's jar on its class path; `trino` is a server
+of its own. A test may
 register data sources and set catalogs (`session.conf.set("spark.sql.catalog.<own name>", …)`);
 it must not stop the session, nor call in its own process what does (`Tasks.close`, the command
-line's `run`). Tests with Spark are integration tests without saying so.
+line's `run`). Tests with Spark or Trino are integration tests without saying so.
 """
 
 import gc
@@ -28,14 +29,15 @@ from tests.iceberg_export.kit.place import Place, place
 from tests.iceberg_export.kit.registry import FakeRegistry
 from tests.parts import install
 from tests.parts.servers import RestCatalogServer
+from tests.parts.trino import TrinoServer
 
-SPARK_FIXTURES = frozenset({"tasks", "session"})
+JVM_FIXTURES = frozenset({"tasks", "session", "trino"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark."""
+    """Mark what needs Spark or Trino."""
     for item in items:
-        if SPARK_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        if JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             continue
         item.add_marker(pytest.mark.integration)
         # PySpark leaves the sockets of collect() to the garbage collector.
@@ -116,6 +118,16 @@ def tasks(one_spark: spark.Tasks) -> Iterator[spark.Tasks]:
 def session(tasks: spark.Tasks) -> Any:
     """The Spark session that `tasks` runs in."""
     return tasks._session
+
+
+@pytest.fixture(scope="session")
+def trino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrinoServer]:
+    server = TrinoServer(tmp_path_factory.mktemp("trino"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,14 @@
 letters beside it, its small files joined in the middle. Its schema
 has what engines cannot read as it is: a time of day, and the name of a metadata column. *Newest*: mode
 upsert, with updates, tombstones and merged buckets. *By value*: the same by keys that have become
-columns, whose schema has grown. Rows are asked for in each engine's own words for lists and maps.
+columns, whose schema has grown. *Ruled*: columns dropped, renamed and masked, some of them when there
+were rows already; sorted, and partitioned otherwise than at first. *Inferred*: JSON without a schema, whose
+types drift. Rows are asked for in each engine's own words for lists and maps.
 """
 
 import datetime as dt
+import hashlib
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,3 +195,94 @@ def by_value(folder: Path) -> list[Question]:
     )
     columns = ("kafka_offset", "{member:kafka_key,id}", "{member:kafka_key,zone}", "{hex}(value)")
     return [Question(metadata, columns, rows)]
+
+
+PERSON = {
+    "type": "record",
+    "name": "Person",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "mail", "type": ["null", "string"]},
+        {"name": "note", "type": "string"},
+        {"name": "phone", "type": "string"},
+        {"name": "home", "type": {"type": "record", "name": "Home", "fields": [
+            {"name": "street", "type": "string"}, {"name": "city", "type": "string"}]}},
+    ],
+}  # fmt: skip
+
+
+def ruled(folder: Path) -> list[Question]:
+    """Questions to a table whose rules, order and partitions came when it had rows, and were compacted."""
+    here, registry = Place(folder, 1), FakeRegistry()
+    rows: Rows = []
+    with served(registry) as url:
+        here.sets = (f"schema.registry.url={url}",)
+        schema_id = registry.register("orders-value", PERSON)
+        for number in range(30):
+            value = {
+                "id": number * 7 % 30,
+                "mail": f"{number}@ulm.de" if number % 4 else None,
+                "note": "secret",
+                "phone": f"0731-{number:03}",
+                "home": {"street": "Hafengasse", "city": CITIES[number % 4]},
+            }
+            record = Record(timestamp=NOW_MS, value=avro(schema_id, PERSON, value))
+            here.world.commit("orders", {0: [[record]]})
+            hashed = hashlib.sha256(f"{number}@ulm.de".encode()).hexdigest()
+            mail, phone = (value["mail"], value["phone"]) if number < 10 else (hashed, "0731-")
+            rows.append(
+                (number, value["id"], mail if number % 4 else None, phone, CITIES[number % 4])
+            )
+            if number == 9:
+                here.configure(value_mode="avro", columns_mask="null(note)")
+                here.export()
+                here.configure(
+                    value_mode="avro",
+                    columns_drop="home.street",
+                    columns_rename="home.city:town",
+                    columns_mask="null(note),hash(mail),truncate(5,phone)",
+                    sort_order="id",
+                    partition_by="bucket(2,id)",
+                )
+            if number in (14, 29):
+                here.export()
+        assert compact(here.job(), here.name, FAR).files_before > 2
+    metadata = metadata_of(here)
+    here.close()
+    columns = ("kafka_offset", "id", "mail", "phone", "{member:home,town}")
+    return [
+        Question(metadata, columns, rows),
+        Question(metadata, columns, [row for row in rows if row[1] >= 20], "id >= 20"),
+        Question(metadata, ("kafka_offset", "note"), [(row[0], None) for row in rows]),
+    ]
+
+
+def inferred(folder: Path) -> list[Question]:
+    """A question to a table of JSON, and to its dead letters."""
+    here = Place(folder, 1)
+    here.configure(value_mode="json", value_schema="infer")
+    values: list[Any] = [
+        {"id": 1, "price": 2, "who": {"name": "Ada"}, "tags": ["a"]},
+        {"id": 2, "price": 2.5, "who": {"name": "Bo", "age": 7}},
+    ]
+    later: list[Any] = [{"id": "three", "price": None, "who": {"name": 3}, "new": True}]
+    for some in (values, later):
+        here.send(*(json.dumps(value).encode() for value in some), b"{")
+        here.export()
+    main = metadata_of(here)
+    letters = metadata_of(here, dead_letter_identifier(here.name))
+    here.close()
+    columns = (
+        "kafka_offset", "id", "id__json", "price", "{member:who,name}", "{member:who,age}",
+        "{size:tags}", "new",
+    )  # fmt: skip
+    rows: Rows = [
+        (0, 1, None, 2.0, "Ada", None, 1, None),
+        (1, 2, None, 2.5, "Bo", 7, 0, None),
+        (3, None, '"three"', None, None, None, 0, True),
+    ]
+    dead = [(offset, "7B", "UNDECODABLE") for offset in (2, 4)]
+    return [
+        Question(main, columns, rows),
+        Question(letters, ("kafka_offset", "{hex}(value)", "error_code"), dead),
+    ]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from pyiceberg.table import StaticTable
 
 from tests.iceberg_export.kit.world import World
+from tests.parts.trino import TrinoServer
 
 Rows = list[tuple[Any, ...]]
 
@@ -187,6 +188,18 @@ def clickhouse_engine() -> Engine:
         return [tuple(json.loads(line)) for line in said.stdout.splitlines() if line]
 
     return Engine(CLICKHOUSE, ask)
+
+
+def trino_engine(server: TrinoServer) -> Engine:
+    """A metadata file is made known to the server when it is first asked about."""
+    names: dict[Path, str] = {}
+
+    def ask(metadata: Path, query: str) -> Rows:
+        if metadata not in names:
+            names[metadata] = server.register(metadata)
+        return server.query(query.replace("{table}", names[metadata]))
+
+    return Engine(TRINO, ask)
 
 
 def _hex(data: bytes | None) -> str | None:

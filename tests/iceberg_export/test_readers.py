@@ -23,6 +23,7 @@ from tests.iceberg_export.readers import (
     duckdb_engine,
     pyiceberg_engine,
     spark_engine,
+    trino_engine,
     wanted_rows,
     wanted_summary,
 )
@@ -157,6 +158,16 @@ def by_value(tmp_path_factory) -> list[Question]:
     return reader_tables.by_value(tmp_path_factory.mktemp("by-value"))
 
 
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory) -> list[Question]:
+    return reader_tables.ruled(tmp_path_factory.mktemp("ruled"))
+
+
+@pytest.fixture(scope="module")
+def inferred(tmp_path_factory) -> list[Question]:
+    return reader_tables.inferred(tmp_path_factory.mktemp("inferred"))
+
+
 def check_all(engine: Engine, questions: list[Question]) -> None:
     for question in questions:
         assert question.rows
@@ -165,10 +176,10 @@ def check_all(engine: Engine, questions: list[Question]) -> None:
 
 HISTORIES = {
     "written": check, "typed": check_typed, "nested": check_all, "newest": check_all,
-    "by_value": check_all,
+    "by_value": check_all, "ruled": check_all, "inferred": check_all,
 }  # fmt: skip
 """What befell the table: many commits and others, schemas that grew, nested columns and dead letters,
-mode upsert by keys as they are and by their columns."""
+mode upsert by keys as they are and by their columns, rules for columns, JSON whose types drift."""
 
 
 def check_history(engine: Engine, history: str, request: pytest.FixtureRequest) -> None:
@@ -183,3 +194,8 @@ def test_each_engine_reads_what_was_written(engine, history, request):
 @pytest.mark.parametrize("history", HISTORIES)
 def test_spark_sql_reads_what_was_written(spark, history, request):
     check_history(spark, history, request)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_trino_reads_what_was_written(trino, history, request):
+    check_history(trino_engine(trino), history, request)

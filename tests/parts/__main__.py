@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-from tests.parts.install import PARTS, READERS, RIVALS
+from tests.parts.install import PARTS, RIVALS
 
 BUILT = frozenset({"etcd", "minio", "go-clients"})
 TELL_EVERY_S = 60.0
 
 
 def main(names: Sequence[str]) -> None:
-    known = {**PARTS, **READERS, **RIVALS}
+    known = {**PARTS, **RIVALS}
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"no part is called {', '.join(unknown)}; there are {', '.join(known)}")

@@ -276,6 +276,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "iceberg": iceberg_spark,
     "iceberg-rest": iceberg_rest,
     "nessie": nessie,
+    "trino": trino,
     "postgres": postgres,
     "debezium": debezium,
     "kafkajs": kafkajs,
@@ -284,9 +285,6 @@ PARTS: dict[str, Callable[[], object]] = {
     "helm": helm,
 }
 """What tests need."""
-
-READERS: dict[str, Callable[[], object]] = {"trino": trino}
-"""What `make readers` needs beside: too much to fetch for every run of the tests."""
 
 RIVALS: dict[str, Callable[[], object]] = {
     "spark-kafka": spark_kafka,

@@ -7,6 +7,7 @@ nothing of what wrote the table is needed. Only the Iceberg connector is loaded.
 import http.client
 import itertools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,8 @@ node.internal-address=127.0.0.1
 plugin.dir={parts}/plugin
 query.max-memory-per-node=256MB
 memory.heap-headroom-per-node=256MB
-catalog.config-dir={folder}/catalog
-"""
-CATALOG = """connector.name=iceberg
-iceberg.catalog.type=TESTING_FILE_METASTORE
-hive.metastore.catalog.dir=file://{folder}/metastore
-iceberg.register-table-procedure.enabled=true
-fs.hadoop.enabled=true
+catalog.management=dynamic
+catalog.store=memory
 """
 START_S = 300.0
 USER = {"X-Trino-User": "frazil", "X-Trino-Time-Zone": "UTC"}
@@ -42,8 +38,6 @@ class TrinoServer:
         self._folder = folder
         self._numbers = itertools.count()
         parts = install.trino()
-        (folder / "catalog").mkdir(parents=True)
-        (folder / "catalog" / "lake.properties").write_text(CATALOG.format(folder=folder))
         config = folder / "config.properties"
         config.write_text(CONFIG.format(port=self.port, folder=folder, parts=parts))
         self.child = Child(
@@ -62,6 +56,14 @@ class TrinoServer:
         self.child.start(
             lambda: "SERVER STARTED" in log.read_text(errors="replace"), seconds=START_S
         )
+        self.add_catalog(
+            "lake",
+            {
+                "iceberg.catalog.type": "TESTING_FILE_METASTORE",
+                "hive.metastore.catalog.dir": f"file://{self._folder}/metastore",
+                "iceberg.register-table-procedure.enabled": "true",
+            },
+        )
         self.query(f"CREATE SCHEMA lake.db WITH (location = 'file://{self._folder}/db')")
 
     def stop(self) -> None:
@@ -75,6 +77,12 @@ class TrinoServer:
             f"'file://{metadata.parent.parent}', '{metadata.name}')"
         )
         return f"lake.db.{name}"
+
+    def add_catalog(self, name: str, properties: Mapping[str, str]) -> None:
+        """Does what a file `etc/catalog/<name>.properties` does, for tables in folders."""
+        more = {**properties, "fs.hadoop.enabled": "true"}
+        said = ", ".join(f"\"{key}\" = '{value}'" for key, value in more.items())
+        self.query(f"CREATE CATALOG {name} USING iceberg WITH ({said})")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """All rows. Raises AssertionError with Trino's message when it refuses."""

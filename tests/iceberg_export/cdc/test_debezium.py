@@ -24,12 +24,19 @@ from iceberg_export.table.catalog import table_name
 from iceberg_export.verify.upsert import verify_upsert
 from tests.iceberg_export.cdc.shop import MIGRATIONS, Shop
 from tests.iceberg_export.kit.world import make_job
-from tests.iceberg_export.readers import DUCKDB, Engine, duckdb_engine, spark_engine
+from tests.iceberg_export.readers import (
+    DUCKDB,
+    Engine,
+    duckdb_engine,
+    spark_engine,
+    trino_engine,
+)
 from tests.parts import install
 from tests.parts.connect import ConnectWorker
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev, PostgresServer
 from tests.parts.topics import create_topic
+from tests.parts.trino import TrinoServer
 
 pytestmark = pytest.mark.integration
 
@@ -216,6 +223,10 @@ def test_duckdb_finds_the_rows_of_the_database(
 
 def test_spark_finds_the_rows_of_the_database(copied: Copied, session: SparkSession) -> None:
     check_copy(copied, spark_engine(session))
+
+
+def test_trino_finds_the_rows_of_the_database(copied: Copied, trino: TrinoServer) -> None:
+    check_copy(copied, trino_engine(trino))
 
 
 def check_copy(copied: Copied, engine: Engine) -> None:

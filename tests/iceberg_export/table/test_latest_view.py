@@ -1,4 +1,4 @@
-"""The view "newest record of each key": the statement in Spark SQL and DuckDB, and the view in a
+"""The view "newest record of each key": the statement in Spark SQL, DuckDB and Trino, and the view in a
 REST catalog, which Spark reads. What each must show is what a dictionary keeps."""
 
 import itertools
@@ -12,11 +12,12 @@ from iceberg_export.errors import CatalogError, StateError
 from iceberg_export.runs.export import export_topic
 from iceberg_export.table.catalog import open_catalog
 from iceberg_export.table.catalog_view import create_latest_view
-from iceberg_export.table.latest_view import latest_query
+from iceberg_export.table.latest_view import create_view_statement, latest_query
 from protocol.records import Record
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.place import NOW_MS, Place, place
 from tests.iceberg_export.kit.world import World, make_job
+from tests.iceberg_export.reader_tables import metadata_of
 from tests.iceberg_export.table import catalogs
 
 NUMBERS = itertools.count()
@@ -103,8 +104,16 @@ def test_spark_finds_the_newest_record_of_each_key(here, session):
     assert [(*row[:2], *map(bytes, row[2:])) for row in rows] == WANTED
 
 
-def made(here):
-    return create_latest_view(here.catalog, here.name, here.table(), NOW_MS)
+def test_trino_shows_the_newest_record_of_each_key_by_the_statement_for_it(here, trino):
+    name = trino.register(metadata_of(here))
+    trino.query(create_view_statement(name.split("."), columns(here), "trino"))
+    shown = "kafka_partition, kafka_offset, to_hex(kafka_key), to_hex(value)"
+    rows = trino.query(f"SELECT {shown} FROM {name}_latest ORDER BY 1, 2")
+    assert [(*row[:2], *map(bytes.fromhex, row[2:])) for row in rows] == WANTED
+
+
+def made(here, **more):
+    return create_latest_view(here.catalog, here.name, here.table(), NOW_MS, **more)
 
 
 def in_spark(here, rest, session):
@@ -129,6 +138,18 @@ def test_spark_reads_the_view_that_was_made_in_a_rest_catalog(in_rest, rest, ses
 
 
 @pytest.mark.integration
+def test_trino_reads_the_view_and_its_table_in_a_rest_catalog(in_rest, rest, trino):
+    name = f"latest_{in_rest.name[1]}"
+    made(in_rest, in_trino=name)
+    told = {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": rest.url}
+    trino.add_catalog(name, told)
+    table = f"{name}.{in_rest.name[0]}.{in_rest.name[1]}"
+    shown = "kafka_partition, kafka_offset, to_hex(kafka_key), to_hex(value)"
+    rows = trino.query(f"SELECT {shown} FROM {table}_latest ORDER BY 1, 2")
+    assert [(*row[:2], *map(bytes.fromhex, row[2:])) for row in rows] == WANTED
+    assert trino.query(f"SELECT count(*) FROM {table}") == [(sum(map(len, RECORDS.values())),)]
+
+
 def test_a_view_is_made_anew_only_when_the_columns_of_its_table_have_changed(in_rest):
     name = (in_rest.name[0], f"{in_rest.name[1]}_latest")
     made(in_rest)
@@ -172,7 +193,12 @@ def test_the_command_makes_the_view(rest, tmp_path, capsys):
         named = [*("--agent", address), *("--data", str(tmp_path / "data"))]
         named += [part for one in sets for part in ("--set", one)]
         assert main(["view", "--topic", "orders", "--create", *named]) == 0
-    said = "orders: view frazil.orders_latest shows the newest record of each key\n"
-    assert capsys.readouterr().out == said
+        made_by = capsys.readouterr().out
+        assert main(["view", "--topic", "orders", "--create", "--catalog", "lake", *named]) == 0
+    said = "orders: view frazil.orders_latest shows the newest record of each key"
+    assert made_by == f"{said}; for Trino, add what it calls the catalog: --catalog NAME\n"
+    assert capsys.readouterr().out == f"{said}\n"
+    texts = job.catalog.load_view(("frazil", "orders_latest")).current_version().representations
+    assert [one.root.dialect for one in texts] == ["spark", "trino"]
     assert job.catalog.load_view(("frazil", "orders_latest")).schema().fields
     job.catalog.close()
