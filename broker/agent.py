@@ -24,7 +24,7 @@ from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import memory_bound
-from broker.composition import Parts, compose, load_layouts
+from broker.composition import Parts, compose, load_layouts, works_in_loop
 from broker.config.listeners import with_node_counts
 from broker.config.settings import ONE_AGENT, Settings, advertised, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
@@ -201,6 +201,8 @@ class Agent:
             await self._http.aclose()
             if self._checker is not None:
                 await self._checker.aclose()
+            if self._shells is not None:
+                await self._shells.node.value_checking.aclose()
             self._opened.set()
             self._serving.set()
             self._has_ended.set()
@@ -363,7 +365,7 @@ class Agent:
             not_ready=self.not_ready,
             store_reachable=lambda: self._identified.is_set() and self._store.trouble is None,
             is_member=self._member.is_set,
-            works_in_loop=self._works_in_loop(),
+            works_in_loop=works_in_loop(self._settings, parts),
         )
         try:
             http.prepare(shells.node)
@@ -433,19 +435,12 @@ class Agent:
                 settings=settings,
                 store=parts.store,
                 log=parts.log,
-                in_loop=self._works_in_loop(),
+                in_loop=works_in_loop(settings, parts),
             ),
             boot_ms=parts.boot_ms,
             enabled=settings.jobs_enabled,
             start_delay_ms=settings.jobs_start_delay_ms,
         )
-
-    def _works_in_loop(self) -> bool:
-        """Whether there are no processes beside the agent's: nobody else sees its memory."""
-        if self._parts.jobs_in_loop is not None:
-            return self._parts.jobs_in_loop
-        urls = (self._settings.store_url, self._settings.log_url)
-        return any(url.startswith("memory:") for url in urls)
 
     def _agent_identity(self) -> AgentIdentity:
         listeners = advertised(self._settings, ports=self._told_ports, host_name=self._host_name)

@@ -23,6 +23,7 @@ from broker.groups.group.live import GroupFactory
 from broker.groups.group_factory import GROUP_FACTORY
 from broker.node import Node
 from broker.produce.produce_path import ProducePath
+from broker.produce.value_checking import ValueChecking
 from broker.quotas.quotas import Quotas
 from broker.quotas.rates import SECOND_MS, Window
 from broker.rights.authorizer import Authorizer
@@ -91,14 +92,13 @@ def compose(
         snapshots=snapshots,
         before_joining=before_joining,
     )
-    in_force = _in_force(settings, log_client)
-    rights = _rights(settings, parts, log_client)
+    in_force, rights = _in_force(settings, log_client), _rights(settings, parts, log_client)
     reader = Reader(parts.store, settings.cache_bytes, tasks)
 
     def placement(listener: str) -> Placement:
         return node.placement(listener)
 
-    slices, off_loop = Slices(), OffLoop()
+    machine, slices, off_loop = log_client.machine, Slices(), OffLoop()
     node = Node(
         settings=settings,
         in_force=in_force,
@@ -125,6 +125,7 @@ def compose(
         ),
         reader=reader,
         off_loop=off_loop,
+        value_checking=ValueChecking(machine.schemas, in_loop=works_in_loop(settings, parts)),
         producer_ids=ProducerIds(log_client),
         groups=GroupCoordinator(
             log_client,
@@ -146,6 +147,13 @@ def compose(
         rests=parts.rests,
     )
     return node
+
+
+def works_in_loop(settings: Settings, parts: Parts) -> bool:
+    """Whether there are no processes beside the agent's: nobody else sees its memory."""
+    if parts.jobs_in_loop is not None:
+        return parts.jobs_in_loop
+    return any(url.startswith("memory:") for url in (settings.store_url, settings.log_url))
 
 
 def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:

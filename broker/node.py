@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # The hot paths import this module; at run time nothing here 
     from broker.fetch.fetch_path import FetchPath
     from broker.groups.coordinator import GroupCoordinator
     from broker.produce.produce_path import ProducePath
+    from broker.produce.value_checking import ValueChecking
     from broker.quotas.quotas import Quotas
     from broker.rights.rights import Rights
     from broker.telemetry.collecting import ClientTelemetry
@@ -118,6 +119,7 @@ class Node:
     fetching: "FetchPath"
     reader: "Reader"
     off_loop: "OffLoop"
+    value_checking: "ValueChecking"
     producer_ids: "ProducerIds"
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"

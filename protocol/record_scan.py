@@ -240,6 +240,12 @@ def moved(payload: bytes, records: Iterable[tuple[int, int]], *, later: int) -> 
     return bytes(out)
 
 
+def framed_value(payload: Buffer, at: int) -> bytes:
+    """What is behind the frame of a key or value that names a schema (`schema_named`); its length is at `at`."""
+    twice, at = _read_varint(payload, at)
+    return bytes(payload[at + _FRAME.size : at + (twice >> 1)])
+
+
 class Heads(NamedTuple):
     """Of some adjacent records, what stands in front of their keys."""
 

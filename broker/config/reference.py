@@ -74,7 +74,7 @@ fail at it, jobs keep it as it is. Agents of an older release take batches unrea
 """
 
 _SCHEMAS = """
-With `frazil.schema.validate=id` what no consumer could read by its schema is refused before it is stored:
+With `frazil.schema.validate=id` or `full` what no consumer could read by its schema is refused before it is stored:
 [tables](tables.md), "Checked at the door".
 """
 

@@ -64,8 +64,8 @@ _ROWS = (
     ConfigRow(SCHEMA_VALIDATE, Kind.STRING, "off",
               "off: bytes are bytes; id: each value begins with the id of a schema that the"
               " embedded registry has, and each key, too, where frazil.iceberg.key.mode reads keys"
-              " by schemas, else it is refused.",
-              choices=("off", "id")),
+              " by schemas, else it is refused; full: they decode by these schemas, too.",
+              choices=("off", "id", "full")),
     ConfigRow("index.interval.bytes", Kind.INT, "4096",
               _NO_SEGMENTS, 0, synonyms=("log.index.interval.bytes",)),
     ConfigRow("leader.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS),
@@ -140,12 +140,11 @@ def check(name: str, value: str | None) -> str | None:
 
 def check_together(configs: Mapping[str, str]) -> str | None:
     """The same for all configs of a topic, each right alone."""
-    if (
-        configs.get(SCHEMA_VALIDATE, "off").strip() == "id"
-        and (choice := table_configs.in_force(configs)[table_configs.VALUE_SCHEMA]) != "by-id"
-    ):
+    if (checks := configs.get(SCHEMA_VALIDATE, "off").strip()) != "off" and (
+        choice := table_configs.in_force(configs)[table_configs.VALUE_SCHEMA]
+    ) != "by-id":
         return (
-            f"{SCHEMA_VALIDATE}=id refuses values without the id of a schema, and"
+            f"{SCHEMA_VALIDATE}={checks} refuses values without the id of a schema, and"
             f" {table_configs.VALUE_SCHEMA}={choice} says that none has one"
         )
     return table_configs.check_together(configs)
@@ -174,6 +173,8 @@ class TopicSettings:
     """Each value names a schema that the registry has (frazil.schema.validate)."""
     checks_key_schemas: bool
     """The same of each key."""
+    decodes_values: bool
+    """And they decode by these schemas."""
     timestamp_type: str
     """`CreateTime` or `LogAppendTime`."""
     timestamp_before_max_ms: int
@@ -211,13 +212,15 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
     codec = text("compression.type")
     policies = text("cleanup.policy").replace(" ", "").split(",")
     batch_bytes_max = int(text("max.message.bytes"))
-    checks_schemas = text(SCHEMA_VALIDATE) == "id"
+    schema_validate = text(SCHEMA_VALIDATE)
+    checks_schemas = schema_validate != "off"
     return TopicSettings(
         max_message_bytes=batch_bytes_max,
         inflated_bytes_max=inflated_max(batch_bytes_max),
         validates_records=text(RECORDS_VALIDATE) == "full",
         checks_value_schemas=checks_schemas,
         checks_key_schemas=checks_schemas and table_configs.keys_name_schemas(configs),
+        decodes_values=schema_validate == "full",
         timestamp_type=text("message.timestamp.type"),
         timestamp_before_max_ms=int(text("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),

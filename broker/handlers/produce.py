@@ -8,7 +8,8 @@ KIP-98 until v11, as in KIP-890 from v12 on (`broker.transactions.batch_transact
 
 A request naming a topic that is not known here waits for a barrier (P8), and so does one with
 batches of a transaction of which this replica knows nothing, or with a large batch that must be
-opened away from the loop (`broker.produce.validation.Unread`), until that is done; a batch that names
+opened away from the loop (`broker.produce.validation.Unread`), or one whose values are to be decoded by
+their schemas (`Undecoded`), until that is done; a batch that names
 schemas which are not known here is judged again behind a barrier. Those behind it on its connection
 wait with it (P10).
 
@@ -26,7 +27,8 @@ from broker.calls.software import software_of
 from broker.node import Node
 from broker.produce.commit_queue import WITHOUT_LOG_START, Ticket
 from broker.produce.produce_path import NO_SESSION
-from broker.produce.validation import InvalidBatch, Unread, ValidBatch, validate
+from broker.produce.validation import InvalidBatch, Read, Undecoded, Unread, ValidBatch, validate
+from broker.produce.value_checking import UndecidedError
 from broker.transactions.batch_transactions import (
     Producer,
     Refusal,
@@ -124,7 +126,7 @@ def _find(node: Node, topic: ProduceTopic) -> Topic | None:
     return topics.by_name(name)
 
 
-_Judged = tuple[int, Topic, int, memoryview | None, ValidBatch | InvalidBatch | Unread]
+_Judged = tuple[int, Topic, int, memoryview | None, Read | Unread]
 """A batch of a request: its index, topic and partition, its bytes, and what is known of it."""
 
 
@@ -141,6 +143,7 @@ class _Request:
         "_open",
         "_parsed",
         "_producer",
+        "_reached",
         "_results",
         "_unread",
         "deadline",
@@ -163,6 +166,8 @@ class _Request:
         self._open = count + 1
         self._answered = False
         self._begun = False
+        self._reached: bool | None = None
+        """Whether there was a barrier for what is not known here; None: nobody has asked."""
         self._unread: list[_Judged] = []
         """From the first batch on that has to be opened away from the loop: what is still to take."""
         self.deadline = node.producing.time() + max(0, parsed.timeout_ms) / 1000
@@ -251,14 +256,10 @@ class _Request:
     async def take_unread(self) -> None:
         """Open what has to be opened, and take that and what is behind it. What a client that is
         gone, or that was told that its time is up, has left is not taken any more."""
-        reached: bool | None = None
         for index, topic, partition, data, verdict in self._unread:
-            judged = await self._read(verdict)
-            if isinstance(judged, InvalidBatch) and judged.may_pass:
-                reached = await self._reach() if reached is None else reached
-                judged = await self._read(self._validate(topic, data)) if reached else judged
-            if reached is False and isinstance(judged, InvalidBatch) and judged.may_pass:
-                self._refuse(index, topic, partition, data, OUT_OF_REACH)
+            judged = await self._decide(topic, data, verdict)
+            if isinstance(judged, Refusal):
+                self._refuse(index, topic, partition, data, judged)
             elif judged is None or self._is_over():
                 self._node.producing.refused(
                     topic.topic_id, partition, data, version=self._call.version
@@ -266,6 +267,29 @@ class _Request:
             else:
                 self._take_judged(index, topic, partition, judged)
         self._unread = []
+
+    async def _decide(
+        self, topic: Topic, data: memoryview | None, verdict: Read | Unread
+    ) -> ValidBatch | InvalidBatch | Refusal | None:
+        """A refusal: it cannot be judged now. None: it cannot be read, or nobody waits for it."""
+        judged = await self._read(verdict)
+        if isinstance(judged, InvalidBatch) and judged.may_pass:
+            if self._reached is None:
+                self._reached = await self._reach()
+            if not self._reached:
+                return OUT_OF_REACH
+            judged = await self._read(self._validate(topic, data))
+        return await self._decode(judged) if isinstance(judged, Undecoded) else judged
+
+    async def _decode(self, undecoded: Undecoded) -> ValidBatch | InvalidBatch | Refusal:
+        try:
+            return await self._node.value_checking.validate(
+                undecoded,
+                client=self._call.connection.requester.host,
+                is_wanted=lambda: not self._is_over(),
+            )
+        except UndecidedError as error:
+            return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, str(error))
 
     async def _reach(self) -> bool:
         """False when nobody can say what there is by now (P8)."""
@@ -275,9 +299,7 @@ class _Request:
             return False
         return True
 
-    async def _read(
-        self, batch: ValidBatch | InvalidBatch | Unread
-    ) -> ValidBatch | InvalidBatch | None:
+    async def _read(self, batch: Read | Unread) -> Read | None:
         if not isinstance(batch, Unread):
             return batch
         run = self._node.off_loop.run(
@@ -391,9 +413,7 @@ class _Request:
     def _fail(self, index: int, partition: int, error: ErrorCode, message: str | None) -> None:
         self.settle(index, PartitionResult(partition, error, error_message=message))
 
-    def _validate(
-        self, topic: Topic, data: memoryview | None
-    ) -> ValidBatch | InvalidBatch | Unread:
+    def _validate(self, topic: Topic, data: memoryview | None) -> Read | Unread:
         return validate(
             data,
             self._node.producing.rules.of(topic),
@@ -405,7 +425,7 @@ class _Request:
     def _take(self, index: int, topic: Topic, partition: int, data: memoryview | None) -> None:
         verdict = self._validate(topic, data)
         may_pass = isinstance(verdict, InvalidBatch) and verdict.may_pass
-        if self._unread or isinstance(verdict, Unread) or may_pass:
+        if self._unread or may_pass or isinstance(verdict, Unread | Undecoded):
             self._unread.append((index, topic, partition, data, verdict))
         else:
             self._take_judged(index, topic, partition, verdict)

@@ -2,7 +2,8 @@
 
 The header and the CRC decide for ordinary topics; records are looked at, and decompressed, only
 where a topic's settings demand it: null keys of compacted topics, timestamps out of bounds, another
-codec, all records (frazil.records.validate), or the schemas that they name (frazil.schema.validate).
+codec, all records (frazil.records.validate), or the schemas that they name (frazil.schema.validate). Whether
+keys and values decode by these schemas is not found out here (`Undecoded`; `broker.produce.value_checking`).
 A schema that is unknown here may be known to a newer replica: `InvalidBatch.may_pass`. The first violation
 of the batch wins; of its records all are listed (KIP-467). What a batch becomes is bounded by the topic's max.message.bytes
 (`protocol.compression.inflated_max`); one that would become more is too large, so that a client may
@@ -24,7 +25,7 @@ topic exists.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, cast
 
 from broker.config.topic_configs import SCHEMA_VALIDATE, TopicSettings
@@ -96,15 +97,36 @@ class InvalidBatch(NamedTuple):
     """It names schemas that are not known here; behind a barrier (P8) it is to be judged again."""
 
 
+class NamedField(NamedTuple):
+    """A key or value that names a schema that the registry has."""
+
+    record: int
+    """Which of the batch's it is in."""
+    field: str
+    """key or value."""
+    schema_id: int
+    data: bytes
+    """Behind the frame that names it."""
+
+
+class Undecoded(NamedTuple):
+    """A batch that may be appended if its fields decode by their schemas, which is found out elsewhere."""
+
+    batch: ValidBatch
+    fields: tuple[NamedField, ...]
+
+
 class Unread(NamedTuple):
     """A batch that must be opened, and is too large for that to be done at once."""
 
-    work: Sliced[ValidBatch | InvalidBatch]
+    work: Sliced[ValidBatch | InvalidBatch | Undecoded]
     """Opens it, and says what it is."""
     records: int
     """That it says it has."""
 
 
+Read = ValidBatch | InvalidBatch | Undecoded
+"""What a batch is once nothing of it is left to be read."""
 FindSchema = Callable[[int], object | None]
 """The schema of an id, None: the registry has none. Called in threads, too."""
 
@@ -120,7 +142,7 @@ def validate(
     version: int,
     now_ms: int,
     find_schema: FindSchema = without_schemas,
-) -> ValidBatch | InvalidBatch | Unread:
+) -> Read | Unread:
     """Check what a Produce request of `version` holds for one partition of `topic`."""
     if data is None:
         return InvalidBatch(ErrorCode.INVALID_RECORD, "a partition without a record batch")
@@ -195,9 +217,7 @@ class _Demands(NamedTuple):
     find_schema: FindSchema
 
 
-def _open(
-    data: memoryview, header: BatchHeader, demands: _Demands
-) -> ValidBatch | InvalidBatch | Unread:
+def _open(data: memoryview, header: BatchHeader, demands: _Demands) -> Read | Unread:
     """Judge a batch by its records: at once when it is small."""
     topic = demands.topic
     if header.record_count <= RECORDS_IN_PLACE and len(data) <= BYTES_IN_PLACE:
@@ -206,14 +226,12 @@ def _open(
         with contextlib.suppress(InflatesTooFarError):
             for _ in range(SLICES_IN_PLACE):
                 if (ended := advance(work)) is not None:
-                    return cast("ValidBatch | InvalidBatch", ended.result)
+                    return cast("Read", ended.result)
             return Unread(work, header.record_count)
     return Unread(_validate_whole(data, header, demands), header.record_count)
 
 
-def _validate_whole(
-    data: memoryview, header: BatchHeader, demands: _Demands
-) -> Sliced[ValidBatch | InvalidBatch]:
+def _validate_whole(data: memoryview, header: BatchHeader, demands: _Demands) -> Sliced[Read]:
     topic = demands.topic
     inflated_max = topic.inflated_bytes_max
     if _recodes(header, topic) and topic.compression_type == "uncompressed":
@@ -227,8 +245,21 @@ def _validate_whole(
 
 def _validate_records(
     data: memoryview, header: BatchHeader, demands: _Demands, *, inflated_max: int
-) -> Sliced[ValidBatch | InvalidBatch]:
+) -> Sliced[Read]:
     """Raises InflatesTooFarError when the records are more than `inflated_max` bytes."""
+    fields: list[NamedField] = []
+    found = yield from _validate_content(data, header, demands, fields, inflated_max)
+    return Undecoded(found, (*fields,)) if fields and isinstance(found, ValidBatch) else found
+
+
+def _validate_content(
+    data: memoryview,
+    header: BatchHeader,
+    demands: _Demands,
+    fields: list[NamedField],
+    inflated_max: int,
+) -> Sliced[ValidBatch | InvalidBatch]:
+    """With what is to be decoded in `fields`."""
     topic, now_ms = demands.topic, demands.now_ms
     is_stamped = topic.timestamp_type != "CreateTime"
     newest = header.max_timestamp
@@ -236,7 +267,7 @@ def _validate_records(
         content = records.payload(data, bytes_max=inflated_max)[1]
         yield
         if _looks_at_records(topic) or not is_stamped:
-            judged = yield from _look(content, header, demands)
+            judged = yield from _look(content, header, demands, fields)
             if isinstance(judged, InvalidBatch):
                 return judged
             newest = judged
@@ -276,9 +307,10 @@ class _Refused:
 
 
 def _look(
-    content: memoryview, header: BatchHeader, demands: _Demands
+    content: memoryview, header: BatchHeader, demands: _Demands, fields: list[NamedField]
 ) -> Sliced[InvalidBatch | int]:
-    """The newest timestamp of the records, unless one of them must not be taken. Raises ProtocolError."""
+    """The newest timestamp of the records, unless one of them must not be taken; fills `fields`. Raises
+    ProtocolError."""
     topic, now_ms, find_schema = demands
     refused = _Refused()
     newest = records.NO_TIMESTAMP
@@ -289,6 +321,8 @@ def _look(
             strangers = _strangers(content, heads, topic, find_schema) if places else {}
             if strangers or not _are_fine(heads, header, topic, now_ms):
                 _name_wrong(heads, header, demands, strangers, refused)
+            elif topic.decodes_values and not refused.count:
+                fields += _named_fields(content, heads, topic)
         yield
     return refused.verdict() if refused.count else min(newest, LONG_MAX)
 
@@ -300,10 +334,7 @@ def _strangers(
     names (an id, or NO_FRAME). A null names none, and needs none."""
     known = {NO_FIELD}
     unknown: dict[int, tuple[str, int]] = {}
-    fields = [("value", heads.values)]
-    if topic.checks_key_schemas:
-        fields.append(("key", heads.keys))
-    for field, places in fields:
+    for field, places in _checked(heads, topic):
         for index, at in enumerate(places, heads.first):
             if (named := record_scan.schema_named(content, at)) in known:
                 continue
@@ -312,6 +343,19 @@ def _strangers(
             else:
                 known.add(named)
     return unknown
+
+
+def _checked(heads: Heads, topic: TopicSettings) -> list[tuple[str, list[int]]]:
+    """What is to name schemas, and where its lengths are."""
+    values = ("value", heads.values)
+    return [values, ("key", heads.keys)] if topic.checks_key_schemas else [values]
+
+
+def _named_fields(content: memoryview, heads: Heads, topic: TopicSettings) -> Iterator[NamedField]:
+    for field, places in _checked(heads, topic):
+        for index, at in enumerate(places, heads.first):
+            if (named := record_scan.schema_named(content, at)) != NO_FIELD:
+                yield NamedField(index, field, named, record_scan.framed_value(content, at))
 
 
 def _are_fine(heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 
 from broker.registry.checks import (
     Answer,
+    CheckValues,
     CompareSchemas,
     FormatSchema,
     NamedBodies,
@@ -62,6 +63,11 @@ def encode_question(question: Question) -> bytes:
             }
         case FormatSchema(schema, wanted):
             head = {"format": wanted, "schema": _put_stored(texts, schema)}
+        case CheckValues(schemas, values):
+            head = {
+                "schemas": [_put_stored(texts, each) for each in schemas],
+                "values": [[number, texts.put(value)] for number, value in values],
+            }
         case _:
             assert_never(question)
     return _frame(head, texts.all)
@@ -87,13 +93,23 @@ def decode_question(data: bytes) -> Question:
             return CompareSchemas(
                 str(head["level"]), _take_stored(texts, head["new"]), tuple(earlier)
             )
+        if "values" in head:
+            schemas = tuple(_take_stored(texts, each) for each in head["schemas"])
+            values = ((int(number), texts[place]) for number, place in head["values"])
+            return CheckValues(schemas, tuple(values))
         return FormatSchema(_take_stored(texts, head["schema"]), str(head["format"]))
     except (LookupError, TypeError, ValueError) as error:
         raise FrameError(f"a question that cannot be read: {error}") from error
 
 
 def encode_answer(answer: Answer) -> bytes:
-    head = {"error": answer.error, "fingerprint": answer.fingerprint.hex(), "lines": answer.lines}
+    head = {
+        "error": answer.error,
+        "fingerprint": answer.fingerprint.hex(),
+        "lines": answer.lines,
+        "refused": answer.refused,
+        "refused_count": answer.refused_count,
+    }
     return _frame(head, [answer.body])
 
 
@@ -106,6 +122,8 @@ def decode_answer(data: bytes) -> Answer:
             bytes.fromhex(head["fingerprint"]),
             texts[0],
             tuple(str(line) for line in head["lines"]),
+            tuple((int(index), str(reason)) for index, reason in head["refused"]),
+            int(head["refused_count"]),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise FrameError(f"an answer that cannot be read: {error}") from error

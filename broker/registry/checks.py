@@ -1,4 +1,5 @@
-"""All that is done with the texts of schemas: read, compared, written in another format. Pure.
+"""All that is done with the texts of schemas: read, compared, written in another format, values held to them.
+Pure.
 
 A hostile schema can cost seconds and gigabytes here, so nothing of it is called in an agent's loop:
 `checker` has it done in a process of its own. A question holds all that its answer follows from.
@@ -17,6 +18,7 @@ from broker.registry.parsed_schema import (
     incompatibilities,
     parse,
 )
+from broker.registry.value_checks import WhyNot, why_not
 from coordinator.commands.table_commands import Reference, SchemaKind
 from protocol.schemas import SchemaError
 from protocol.schemas.avro import AvroSchema
@@ -27,6 +29,9 @@ REASONS_MAX: Final = 100
 REASON_CHARACTERS_MAX: Final = 4_000
 """A path through a schema can be as long as the schema."""
 ERROR_CHARACTERS_MAX: Final = 1_000
+REFUSED_MAX: Final = 1_000
+VALUE_CHECKS_MAX: Final = 256
+"""Schemas that values are held to; the least used is forgotten."""
 TOO_MUCH: Final = "it takes too much memory to be read and compared"
 
 NamedBodies = tuple[tuple[str, bytes], ...]
@@ -70,7 +75,15 @@ class FormatSchema(NamedTuple):
     wanted: str
 
 
-Question = ReadSchema | CompareSchemas | FormatSchema
+class CheckValues(NamedTuple):
+    """Which are no values of their schemas? Answered with `refused`."""
+
+    schemas: tuple[StoredSchema, ...]
+    values: tuple[tuple[int, bytes], ...]
+    """Which of the schemas it names, and the bytes behind its frame."""
+
+
+Question = ReadSchema | CompareSchemas | FormatSchema | CheckValues
 
 
 def size_of(question: Question) -> int:
@@ -83,6 +96,9 @@ def size_of(question: Question) -> int:
             return _stored_bytes(question.new) + earlier
         case FormatSchema():
             return _stored_bytes(question.schema)
+        case CheckValues():
+            schemas = sum(map(_stored_bytes, question.schemas))
+            return schemas + sum(len(value) for _, value in question.values)
         case _:
             assert_never(question)
 
@@ -102,6 +118,10 @@ class Answer(NamedTuple):
     body: bytes = b""
     """Of the canonical text."""
     lines: tuple[str, ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
+    """Which values, and why; of REFUSED_MAX at most."""
+    refused_count: int = 0
+    """Of all."""
 
 
 class SchemaChecks:
@@ -110,6 +130,8 @@ class SchemaChecks:
     def __init__(self) -> None:
         self._kept: dict[bytes, ParsedSchema] = {}
         self._kept_characters = 0
+        self._values: dict[bytes, WhyNot] = {}
+        """What says why bytes are no value, by the schema's fingerprint."""
 
     def answer(self, question: Question) -> Answer:
         try:
@@ -120,6 +142,8 @@ class SchemaChecks:
                     return self._compare(question)
                 case FormatSchema():
                     return Answer(lines=(self._format(question),))
+                case CheckValues():
+                    return self._check(question)
                 case _:
                     assert_never(question)
         except SchemaError as error:
@@ -128,6 +152,7 @@ class SchemaChecks:
     def forget(self) -> None:
         """Keep nothing of what was read."""
         self._kept.clear()
+        self._values.clear()
         self._kept_characters = 0
 
     def _read(self, question: ReadSchema) -> Answer:
@@ -173,6 +198,30 @@ class SchemaChecks:
             return canonical_avro(AvroSchema(avro.root, ()))
         return text_of(schema.body)
 
+    def _check(self, question: CheckValues) -> Answer:
+        checks = [self._why_not(schema) for schema in question.schemas]
+        refused: list[tuple[int, str]] = []
+        count = 0
+        for index, (number, data) in enumerate(question.values):
+            if reason := checks[number](data):
+                count += 1
+                if count <= REFUSED_MAX:
+                    refused.append((index, reason))
+        return Answer(refused=tuple(refused), refused_count=count)
+
+    def _why_not(self, stored: StoredSchema) -> WhyNot:
+        found = self._values.pop(stored.fingerprint, None)
+        if found is None:
+            text, references = text_of(stored.body), _texts(stored.bodies)
+            try:
+                found = why_not(stored.kind, text, references)
+            except SchemaError as error:
+                found = _refusal(_cut(f"the schema cannot be worked with: {error}", 300))
+        self._values[stored.fingerprint] = found
+        if len(self._values) > VALUE_CHECKS_MAX:
+            del self._values[next(iter(self._values))]
+        return found
+
     def _parsed(self, stored: StoredSchema) -> ParsedSchema:
         known = self._kept.get(stored.fingerprint)
         if known is None:
@@ -190,6 +239,10 @@ class SchemaChecks:
         while self._kept_characters > KEPT_CHARACTERS_MAX and len(self._kept) > 1:
             oldest = self._kept.pop(next(iter(self._kept)))
             self._kept_characters -= len(oldest.canonical)
+
+
+def _refusal(reason: str) -> WhyNot:
+    return lambda _data: reason
 
 
 def text_of(body: bytes) -> str:

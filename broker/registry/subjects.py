@@ -353,6 +353,11 @@ class _Needed:
             )
 
 
+def stored_schema(schemas: Schemas, row: SchemaRow) -> StoredSchema:
+    """A schema with all that it needs. Raises RegistryError."""
+    return _Needed(schemas).stored(row)
+
+
 def incompatible(subject: str, reasons: Sequence[str]) -> RegistryError:
     return RegistryError(
         INCOMPATIBLE,

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -16,6 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from protocol.schemas.proto_text import load_files
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -116,9 +124,8 @@ def message_class(text: str, references: dict[str, str], name: str) -> Any:
     return GetMessageClass(file.message_types_by_name[name])
 
 
-def test_protobuf_with_an_import_is_registered_as_descriptors_and_kept_as_text(
-    world: World,
-) -> None:
+def shop_order() -> Any:
+    """A message of a file that imports another."""
     money = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'
     text = (
         'syntax = "proto3"; package shop; import "money.proto";'
@@ -126,10 +133,17 @@ def test_protobuf_with_an_import_is_registered_as_descriptors_and_kept_as_text(
         " message Ignored { } message Order { int64 id = 1; Money sum = 2;"
         " map<string, int32> counts = 3; google.protobuf.Timestamp at = 4; }"
     )
-    order_class = message_class(text, {"money.proto": money}, "Order")
-    order = order_class(id=7, counts={"a": 1})
+    order = message_class(text, {"money.proto": money}, "Order")(id=7, counts={"a": 1})
     order.sum.cents = 250
     order.at.seconds = 5
+    return order
+
+
+def test_protobuf_with_an_import_is_registered_as_descriptors_and_kept_as_text(
+    world: World,
+) -> None:
+    order = shop_order()
+    order_class = type(order)
     config = {"use.deprecated.format": False}
     serializer = ProtobufSerializer(order_class, world.registry, config)
     (read,) = through_kafka(world, "proto", [serializer(order, context("proto"))])
@@ -142,6 +156,40 @@ def test_protobuf_with_an_import_is_registered_as_descriptors_and_kept_as_text(
     assert world.registry.test_compatibility("proto-value", kept)
     broken = Schema(kept.schema_str.replace("int64 id", "string id"), "PROTOBUF", kept.references)
     assert not world.registry.test_compatibility("proto-value", broken)
+
+
+def serialized(world: World, kind: str, topic: str) -> bytes:
+    if kind == "avro":
+        return AvroSerializer(world.registry, ORDER)({"id": 1, "note": "é"}, context(topic))
+    if kind == "json":
+        text = '{"type": "object", "title": "Order", "properties": {"id": {"type": "integer"}}}'
+        return JSONSerializer(text, world.registry)({"id": 1}, context(topic))
+    order = shop_order()
+    config = {"use.deprecated.format": False}
+    return ProtobufSerializer(type(order), world.registry, config)(order, context(topic))
+
+
+@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+def test_a_topic_with_validate_full_takes_only_what_decodes(world: World, kind: str) -> None:
+    topic = f"checked-{kind}"
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    create_topic(admin, topic, 1, {"frazil.schema.validate": "full"})
+    good = serialized(world, kind, topic)
+    assert through_kafka(world, topic, [good, good]) == [good, good]
+    # All three in one batch, of which nothing is taken.
+    settings = {"bootstrap.servers": world.bootstrap, "linger.ms": 1000}
+    producer = Producer({**settings, "enable.idempotence": True})
+    failed: list[int] = []
+
+    def told(error: KafkaError | None, _message: object) -> None:
+        assert error is not None
+        failed.append(error.code())
+
+    for value in (good, good[:-1], good):
+        producer.produce(topic, value=value, partition=0, on_delivery=told)
+    assert producer.flush(60) == 0
+    assert failed == [KafkaError.INVALID_RECORD] * 3
+    assert through_kafka(world, topic, [good]) == [good]
 
 
 def test_what_an_operator_does_with_the_client_works(world: World) -> None:

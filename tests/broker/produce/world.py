@@ -8,6 +8,7 @@ nothing is in the log but what a test writes. `agent.produce` and `agent.fetch` 
 import asyncio
 
 from broker.calls.call import Call
+from broker.calls.requester import Requester
 from broker.calls.software import UNKNOWN
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import produce as produce_handler
@@ -27,6 +28,7 @@ class FakeConnection:
         self.number = number
         self.listener = "PLAINTEXT"
         self.peer = "test"
+        self.requester = Requester(host="test")
         self.software = UNKNOWN
         self.closed = False
         self.close_reason = ""

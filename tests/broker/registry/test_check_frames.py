@@ -14,6 +14,7 @@ from broker.registry.check_frames import (
 )
 from broker.registry.checks import (
     Answer,
+    CheckValues,
     CompareSchemas,
     FormatSchema,
     Question,
@@ -44,8 +45,21 @@ QUESTIONS = st.one_of(
         st.lists(st.tuples(st.integers(), STORED), max_size=3).map(tuple),
     ),
     st.builds(FormatSchema, STORED, st.text()),
+    st.builds(
+        CheckValues,
+        st.lists(STORED, max_size=2).map(tuple),
+        st.lists(st.tuples(st.integers(0, 1), BYTES), max_size=4).map(tuple),
+    ),
 )
-ANSWERS = st.builds(Answer, st.text(), BYTES, BYTES, st.lists(st.text()).map(tuple))
+ANSWERS = st.builds(
+    Answer,
+    st.text(),
+    BYTES,
+    BYTES,
+    st.lists(st.text()).map(tuple),
+    st.lists(st.tuples(st.integers(), st.text()), max_size=3).map(tuple),
+    st.integers(),
+)
 
 
 def behind_length(frame: bytes) -> bytes:
