@@ -39,8 +39,8 @@ MUTANTS = (
     Mutant(
         name="batches-overtake-one-that-is-being-opened",
         promise="P10",
-        before="if self._unread or isinstance(verdict, Unread) or may_pass:",
-        after="if isinstance(verdict, Unread) or may_pass:",
+        before="if self._unread or may_pass or isinstance(verdict, Unread | Undecoded):",
+        after="if may_pass or isinstance(verdict, Unread | Undecoded):",
         tests=("test_batches_of_the_request_before_the_large_one_do_not_wait",),
         why="Two batches of one request for one partition are appended in another order than sent.",
     ),

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
 import signal
 import socket
+import zlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -21,6 +24,7 @@ from broker.registry.checker import (
 from broker.registry.checks import (
     TOO_MUCH,
     Answer,
+    CheckValues,
     CompareSchemas,
     Question,
     ReadSchema,
@@ -77,6 +81,34 @@ async def test_a_process_answers_as_the_loop_would_and_begins_with_the_first_que
         compared = CompareSchemas("FULL", other, ((1, one),))
         assert await ask(checker, compared) == here.answer(compared) == Answer()
         assert len(started.processes) == 1
+
+
+def doubling(times: int) -> StoredSchema:
+    """A schema by which a value is looked at 2 ** times times."""
+    definitions = {
+        f"n{number}": {"allOf": [{"$ref": f"#/definitions/n{number + 1}"}] * 2}
+        for number in range(times)
+    } | {f"n{times}": {"type": "integer"}}
+    text = json.dumps({"$ref": "#/definitions/n0", "definitions": definitions}).encode()
+    return StoredSchema(SchemaKind.JSON, hashlib.sha256(text).digest(), zlib.compress(text), ())
+
+
+async def test_values_are_held_to_their_schemas_in_the_process() -> None:
+    question = CheckValues((doubling(2),), ((0, b"1"), (0, b'"1"')))
+    async with checking(Started(), answer_s_max=120.0) as checker:
+        answer = await ask(checker, question)
+        assert answer.refused == ((1, '"1" is not of type "integer"'),)
+        assert answer == SchemaChecks().answer(question)
+
+
+async def test_a_value_that_takes_too_long_by_its_schema_is_refused_and_the_process_killed() -> (
+    None
+):
+    started = Started()
+    async with checking(started, answer_s_max=0.2) as checker:
+        question = CheckValues((doubling(60),), ((0, b"1"),))
+        assert (await ask(checker, question)).error == TOO_LONG
+    assert [process.returncode for process in started.processes] == [-signal.SIGKILL]
 
 
 async def test_a_process_that_was_killed_is_followed_by_another() -> None:
