@@ -26,7 +26,7 @@ def preview_reset(job: Job, topic: Topic, to: Mapping[int, int] | None) -> str:
         )
     if ahead:
         effects.append(
-            f"skip {sum(ahead.values())} offsets for good before {_pairs({p: offsets[p] for p in ahead})}"
+            f"skip {sum(ahead.values())} offsets, until a backfill, before {_pairs({p: offsets[p] for p in ahead})}"
         )
     return f"this would {' and '.join(effects)}" if effects else f"table {name} is there already"
 

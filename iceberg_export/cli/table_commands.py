@@ -167,7 +167,7 @@ def _reset(arguments: argparse.Namespace) -> int:
         print(
             f"{topic.name}: the export goes on at {_pairs(report.offsets)}"
             f"; {report.rows_removed} rows left table {report.table}"
-            + (f", {report.skipped} offsets are skipped for good" if report.skipped else "")
+            + (f", {report.skipped} offsets are skipped until a backfill" if report.skipped else "")
         )
     return 0
 

@@ -44,7 +44,7 @@ def test_reset_offsets_checks_what_is_wanted_also_without_a_yes(frazil, world, t
         assert "--yes" not in err
     world.commit("orders", {0: [some_records(4, 5)]})
     _code, _out, err = frazil("reset-offsets", "--topic", "orders", "--to", "{0:7}")
-    assert "this would skip 2 offsets for good before 0:7; say --yes" in err
+    assert "this would skip 2 offsets, until a backfill, before 0:7; say --yes" in err
 
 
 def test_agents_that_hold_records_for_the_export_hear_of_a_reset(frazil, world):
@@ -86,7 +86,7 @@ def test_reset_offsets_goes_to_a_time_in_either_direction(frazil, world):
     assert "the rows from 0:2 on out of table frazil.orders, 3 offsets" in frazil(*back)[2]
     assert frazil(*back, "--yes")[1].startswith("orders: the export goes on at 0:2; 3 rows left")
     ahead = ("reset-offsets", "--topic", "orders", "--to", "latest", "--yes")
-    assert "3 offsets are skipped for good" in frazil(*ahead)[1]
+    assert "3 offsets are skipped until a backfill" in frazil(*ahead)[1]
     assert frazil("run", "--once")[0] == 0
     assert "; 3 offsets were skipped on purpose" in frazil("verify", "--topic", "orders")[1]
 

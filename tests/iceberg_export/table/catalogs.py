@@ -1,9 +1,15 @@
 """Catalogs as tests meet them: what settings open each, and what they show of a table's past."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from moto import mock_aws
+from moto.core.exceptions import JsonRESTError
+from moto.glue.responses import GlueResponse
 
 from iceberg_export.table.catalog import open_catalog
 from tests.iceberg_export.kit.place import ON_DISK, Place
@@ -53,6 +59,40 @@ def postgres(server: PostgresServer, folder: Path) -> CatalogKind:
 def rest(url: str) -> CatalogKind:
     told = {"type": "rest", "uri": url, "py-io-impl": ON_DISK}
     return CatalogKind("rest", told, _snapshot, _roll_back)
+
+
+def glue(folder: Path) -> CatalogKind:
+    """Within `glue_in_memory`."""
+    told = {
+        "type": "glue",
+        "glue.region": "eu-central-1",
+        "glue.access-key-id": "key",
+        "glue.secret-access-key": "secret",
+        "warehouse": f"file://{folder}",
+        "py-io-impl": ON_DISK,
+    }
+    return CatalogKind("glue", told, _snapshot, _roll_back)
+
+
+@contextmanager
+def glue_in_memory() -> Iterator[None]:
+    """moto's Glue, which answers requests of boto3 in this process; and what it lacks: an UpdateTable for
+    another version than the newest is refused, as AWS's reference says, one at a time."""
+    update_table, one_at_a_time = GlueResponse.update_table, threading.Lock()
+
+    def compare_and_update(response: GlueResponse) -> Any:
+        asked = response.parameters
+        with one_at_a_time:
+            table = response.glue_backend.get_table(
+                asked["DatabaseName"], asked["TableInput"]["Name"]
+            )
+            newest = table.as_dict()["VersionId"]
+            if asked.get("VersionId", newest) != newest:
+                raise JsonRESTError("ConcurrentModificationException", f"version {newest} is there")
+            return update_table(response)
+
+    with mock_aws(), patch.object(GlueResponse, "update_table", compare_and_update):
+        yield
 
 
 def nessie(server: NessieServer) -> CatalogKind:

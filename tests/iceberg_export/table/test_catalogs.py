@@ -54,7 +54,13 @@ def nessie(tmp_path_factory):
     store.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "rest", "nessie"])
+@pytest.fixture
+def glue():
+    with catalogs.glue_in_memory():
+        yield
+
+
+@pytest.fixture(params=["sqlite", "postgres", "rest", "nessie", "glue"])
 def kind(request, tmp_path):
     """The catalog that the story is told of."""
     if request.param == "rest":
@@ -63,6 +69,9 @@ def kind(request, tmp_path):
         return catalogs.postgres(request.getfixturevalue("postgres"), tmp_path)
     if request.param == "nessie":
         return catalogs.nessie(request.getfixturevalue("nessie"))
+    if request.param == "glue":
+        request.getfixturevalue("glue")
+        return catalogs.glue(tmp_path)
     return catalogs.sqlite(tmp_path)
 
 
