@@ -16,7 +16,7 @@ from pyiceberg.expressions import EqualTo
 
 from iceberg_export.errors import CatalogError, FencedError, OvertakenError
 from iceberg_export.steps import Step
-from iceberg_export.table.catalog import view_of
+from iceberg_export.table.catalog import open_catalog, view_of
 from iceberg_export.table.state import read_state
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans, expire
@@ -286,6 +286,29 @@ def test_columns_that_people_dropped_and_renamed_stay_so_while_the_table_grows(h
     here.export()
     assert here.columns("id", "town", "price") == [(7, "Ulm", None), (8, "Bonn", 2.5)]
     assert not {"city", "kafka_value_schema_id"} & set(here.table().schema().column_names)
+
+
+def test_trino_finds_the_tables_of_a_catalog_in_postgres(postgres, trino, tmp_path):
+    catalog = open_catalog(catalogs.postgres(postgres, tmp_path).told, tmp_path)
+    here = Place(tmp_path, 2, catalog, ("frazil", f"t{next(NUMBERS)}"))
+    here.fill()
+    here.export()
+    trino.add_catalog(
+        "in_postgres",
+        {
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.jdbc-catalog.catalog-name": "frazil",
+            "iceberg.jdbc-catalog.driver-class": "org.postgresql.Driver",
+            "iceberg.jdbc-catalog.connection-url": postgres.uri.replace(
+                "postgresql+psycopg://frazil@", "jdbc:postgresql://"
+            ),
+            "iceberg.jdbc-catalog.connection-user": "frazil",
+            "iceberg.jdbc-catalog.default-warehouse-dir": f"file://{tmp_path}",
+        },
+    )
+    query = f"SELECT kafka_partition, kafka_offset FROM in_postgres.frazil.{here.name[1]}"
+    assert sorted(trino.query(query)) == [row[:2] for row in here.wanted()]
+    here.close()
 
 
 def test_exporters_that_race_in_threads_bring_each_record_once(here, kind, connect):
