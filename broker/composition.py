@@ -98,7 +98,7 @@ def compose(
     def placement(listener: str) -> Placement:
         return node.placement(listener)
 
-    machine, slices, off_loop = log_client.machine, Slices(), OffLoop()
+    slices, off_loop = Slices(), OffLoop()
     node = Node(
         settings=settings,
         in_force=in_force,
@@ -125,7 +125,7 @@ def compose(
         ),
         reader=reader,
         off_loop=off_loop,
-        value_checking=ValueChecking(machine.schemas, in_loop=works_in_loop(settings, parts)),
+        value_checking=_value_checking(settings, parts, log_client, off_loop),
         producer_ids=ProducerIds(log_client),
         groups=GroupCoordinator(
             log_client,
@@ -154,6 +154,13 @@ def works_in_loop(settings: Settings, parts: Parts) -> bool:
     if parts.jobs_in_loop is not None:
         return parts.jobs_in_loop
     return any(url.startswith("memory:") for url in (settings.store_url, settings.log_url))
+
+
+def _value_checking(
+    settings: Settings, parts: Parts, log_client: LogClient, off_loop: OffLoop
+) -> ValueChecking:
+    in_loop = works_in_loop(settings, parts)
+    return ValueChecking(log_client.machine.schemas, off_loop, in_loop=in_loop)
 
 
 def _rights(settings: Settings, parts: Parts, log_client: LogClient) -> Rights | None:

@@ -240,10 +240,10 @@ def moved(payload: bytes, records: Iterable[tuple[int, int]], *, later: int) -> 
     return bytes(out)
 
 
-def framed_value(payload: Buffer, at: int) -> bytes:
+def framed_value(payload: memoryview, at: int) -> memoryview:
     """What is behind the frame of a key or value that names a schema (`schema_named`); its length is at `at`."""
     twice, at = _read_varint(payload, at)
-    return bytes(payload[at + _FRAME.size : at + (twice >> 1)])
+    return payload[at + _FRAME.size : at + (twice >> 1)]
 
 
 class Heads(NamedTuple):

@@ -12,6 +12,7 @@ from broker.calls.slices import ELEMENTS_HELD_MAX
 from broker.config.settings import Settings
 from broker.fetch.answers import LOAD_BYTES_MAX
 from broker.groups.group_shares import JOINING_BYTES_MAX
+from broker.produce.value_checking import ROOM_BYTES
 from broker.telemetry.forwarding import QUEUE_BYTES_MAX
 from broker.telemetry.instances import INSTANCE_BYTES, INSTANCES_MAX
 from coordinator.machine.machine import Machine
@@ -50,6 +51,7 @@ def parts_of(settings: Settings, *, request_bytes_max: int) -> dict[str, int]:
         "records on their way (produce.buffer.bytes)": settings.produce_buffer_bytes,
         "answers that nobody takes": request_bytes_max,
         "batches that are opened": OPEN_BATCHES * DECOMPRESSED_BYTES_MAX,
+        "values that are decoded": ROOM_BYTES,
         "records that are searched": SPANS_SEARCHED * settings.segment_bytes_max,
         "long requests": ELEMENTS_HELD_MAX * ELEMENT_BYTES,
         "requests that wait for groups": JOINING_BYTES_MAX,

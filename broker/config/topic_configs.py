@@ -18,7 +18,7 @@ from broker.config.kafka_settings import (
     TIMESTAMP_TYPES,
     KafkaSettings,
 )
-from protocol.compression import inflated_max
+from protocol.compression import DECOMPRESSED_BYTES_MAX, inflated_max
 
 _NO_SEGMENTS = "No effect: there are no segment files."
 _NO_TIERS = "No effect: there are no tiers."
@@ -29,6 +29,8 @@ OWN_PREFIX = "frazil."
 """Of configs that Kafka does not have: tables, and what is done beyond what Kafka does."""
 RECORDS_VALIDATE = f"{OWN_PREFIX}records.validate"
 SCHEMA_VALIDATE = f"{OWN_PREFIX}schema.validate"
+DECODED_BYTES_MAX = 16 << 20
+"""Of a batch, decompressed, whose values are to decode by their schemas: it is held for longer than others."""
 
 _ROWS = (
     ConfigRow("cleanup.policy", Kind.LIST, "delete",
@@ -216,7 +218,10 @@ def effective(configs: Mapping[str, str], kafka: KafkaSettings) -> TopicSettings
     checks_schemas = schema_validate != "off"
     return TopicSettings(
         max_message_bytes=batch_bytes_max,
-        inflated_bytes_max=inflated_max(batch_bytes_max),
+        inflated_bytes_max=min(
+            inflated_max(batch_bytes_max),
+            DECODED_BYTES_MAX if schema_validate == "full" else DECOMPRESSED_BYTES_MAX,
+        ),
         validates_records=text(RECORDS_VALIDATE) == "full",
         checks_value_schemas=checks_schemas,
         checks_key_schemas=checks_schemas and table_configs.keys_name_schemas(configs),

@@ -284,9 +284,7 @@ class _Request:
     async def _decode(self, undecoded: Undecoded) -> ValidBatch | InvalidBatch | Refusal:
         try:
             return await self._node.value_checking.validate(
-                undecoded,
-                client=self._call.connection.requester.host,
-                is_wanted=lambda: not self._is_over(),
+                undecoded, self._call, is_over=self._is_over
             )
         except UndecidedError as error:
             return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, str(error))

@@ -25,7 +25,7 @@ topic exists.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from broker.config.topic_configs import SCHEMA_VALIDATE, TopicSettings
@@ -97,23 +97,15 @@ class InvalidBatch(NamedTuple):
     """It names schemas that are not known here; behind a barrier (P8) it is to be judged again."""
 
 
-class NamedField(NamedTuple):
-    """A key or value that names a schema that the registry has."""
-
-    record: int
-    """Which of the batch's it is in."""
-    field: str
-    """key or value."""
-    schema_id: int
-    data: bytes
-    """Behind the frame that names it."""
-
-
 class Undecoded(NamedTuple):
-    """A batch that may be appended if its fields decode by their schemas, which is found out elsewhere."""
+    """A batch whose values name schemas that the registry has, and which may be appended if they decode by
+    them; that is found out elsewhere."""
 
     batch: ValidBatch
-    fields: tuple[NamedField, ...]
+    content_bytes: int
+    """Of its records, decompressed."""
+    with_keys: bool
+    """Keys are to decode, too."""
 
 
 class Unread(NamedTuple):
@@ -247,19 +239,6 @@ def _validate_records(
     data: memoryview, header: BatchHeader, demands: _Demands, *, inflated_max: int
 ) -> Sliced[Read]:
     """Raises InflatesTooFarError when the records are more than `inflated_max` bytes."""
-    fields: list[NamedField] = []
-    found = yield from _validate_content(data, header, demands, fields, inflated_max)
-    return Undecoded(found, (*fields,)) if fields and isinstance(found, ValidBatch) else found
-
-
-def _validate_content(
-    data: memoryview,
-    header: BatchHeader,
-    demands: _Demands,
-    fields: list[NamedField],
-    inflated_max: int,
-) -> Sliced[ValidBatch | InvalidBatch]:
-    """With what is to be decoded in `fields`."""
     topic, now_ms = demands.topic, demands.now_ms
     is_stamped = topic.timestamp_type != "CreateTime"
     newest = header.max_timestamp
@@ -267,7 +246,7 @@ def _validate_content(
         content = records.payload(data, bytes_max=inflated_max)[1]
         yield
         if _looks_at_records(topic) or not is_stamped:
-            judged = yield from _look(content, header, demands, fields)
+            judged = yield from _look(content, header, demands)
             if isinstance(judged, InvalidBatch):
                 return judged
             newest = judged
@@ -275,11 +254,16 @@ def _validate_content(
         raise
     except ProtocolError as malformed:
         return InvalidBatch(ErrorCode.INVALID_RECORD, f"the batch's records: {malformed}")
+    found: ValidBatch | InvalidBatch
     if _recodes(header, topic):
-        return (yield from _recoded(header, content, topic, newest, now_ms))
-    if is_stamped:
-        return _stamped(bytearray(data), now_ms)
-    return _corrected(data, header, newest)
+        found = yield from _recoded(header, content, topic, newest, now_ms)
+    elif is_stamped:
+        found = _stamped(bytearray(data), now_ms)
+    else:
+        found = _corrected(data, header, newest)
+    if topic.decodes_values and isinstance(found, ValidBatch):
+        return Undecoded(found, len(content), topic.checks_key_schemas)
+    return found
 
 
 class _Refused:
@@ -307,10 +291,9 @@ class _Refused:
 
 
 def _look(
-    content: memoryview, header: BatchHeader, demands: _Demands, fields: list[NamedField]
+    content: memoryview, header: BatchHeader, demands: _Demands
 ) -> Sliced[InvalidBatch | int]:
-    """The newest timestamp of the records, unless one of them must not be taken; fills `fields`. Raises
-    ProtocolError."""
+    """The newest timestamp of the records, unless one of them must not be taken. Raises ProtocolError."""
     topic, now_ms, find_schema = demands
     refused = _Refused()
     newest = records.NO_TIMESTAMP
@@ -321,8 +304,6 @@ def _look(
             strangers = _strangers(content, heads, topic, find_schema) if places else {}
             if strangers or not _are_fine(heads, header, topic, now_ms):
                 _name_wrong(heads, header, demands, strangers, refused)
-            elif topic.decodes_values and not refused.count:
-                fields += _named_fields(content, heads, topic)
         yield
     return refused.verdict() if refused.count else min(newest, LONG_MAX)
 
@@ -334,7 +315,10 @@ def _strangers(
     names (an id, or NO_FRAME). A null names none, and needs none."""
     known = {NO_FIELD}
     unknown: dict[int, tuple[str, int]] = {}
-    for field, places in _checked(heads, topic):
+    fields = [("value", heads.values)]
+    if topic.checks_key_schemas:
+        fields.append(("key", heads.keys))
+    for field, places in fields:
         for index, at in enumerate(places, heads.first):
             if (named := record_scan.schema_named(content, at)) in known:
                 continue
@@ -343,19 +327,6 @@ def _strangers(
             else:
                 known.add(named)
     return unknown
-
-
-def _checked(heads: Heads, topic: TopicSettings) -> list[tuple[str, list[int]]]:
-    """What is to name schemas, and where its lengths are."""
-    values = ("value", heads.values)
-    return [values, ("key", heads.keys)] if topic.checks_key_schemas else [values]
-
-
-def _named_fields(content: memoryview, heads: Heads, topic: TopicSettings) -> Iterator[NamedField]:
-    for field, places in _checked(heads, topic):
-        for index, at in enumerate(places, heads.first):
-            if (named := record_scan.schema_named(content, at)) != NO_FIELD:
-                yield NamedField(index, field, named, record_scan.framed_value(content, at))
 
 
 def _are_fine(heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:

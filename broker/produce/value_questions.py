@@ -7,16 +7,35 @@ between. Loaded by `broker.produce.value_checking` when there is one.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from broker.produce.validation import RECORD_ERRORS_MAX, InvalidBatch, NamedField
+from broker.produce.validation import RECORD_ERRORS_MAX, InvalidBatch
 from broker.registry.checks import Answer, CheckValues
-from broker.registry.errors import SCHEMA_NOT_FOUND, RegistryError
+from broker.registry.errors import RegistryError
 from broker.registry.subjects import stored_schema
 from coordinator.tables.schemas import Schemas
+from protocol import record_scan
 from protocol.errors import ErrorCode
+from protocol.record_scan import NO_FIELD
 
-VALUES_MAX: Final = 4_096
 BYTES_MAX: Final = 256 << 10
-"""Of one question; a single value may be larger."""
+"""Of one question; a single value may be larger. It has at most record_scan.HEADS_MAX records."""
+VALUE_BYTES_MAX: Final = 8 << 20
+"""A larger one is not decoded: it would be copied more often than there is room for."""
+
+
+class UndecodableError(Exception):
+    """A batch that cannot be asked about; the sentence says why."""
+
+
+class NamedField(NamedTuple):
+    """A key or value that names a schema that the registry has."""
+
+    record: int
+    """Which of the batch's it is in."""
+    field: str
+    """key or value."""
+    schema_id: int
+    data: bytes
+    """Behind the frame that names it."""
 
 
 class ValueQuestion(NamedTuple):
@@ -25,15 +44,38 @@ class ValueQuestion(NamedTuple):
     """About each of these, in order."""
 
 
-def questions(fields: Sequence[NamedField], schemas: Schemas) -> Iterator[ValueQuestion]:
-    """Raises RegistryError for a schema that is gone, or whose references are."""
-    begin = size = 0
-    for number, one in enumerate(fields):
-        size += len(one.data)
-        if number > begin and (size > BYTES_MAX or number - begin >= VALUES_MAX):
-            yield _question(fields[begin:number], schemas)
-            begin, size = number, len(one.data)
-    yield _question(fields[begin:], schemas)
+def questions(
+    content: memoryview, count: int, schemas: Schemas, *, with_keys: bool
+) -> Iterator[ValueQuestion]:
+    """About the values of `count` records, and their keys if they are asked for.
+
+    `content`: the records, decompressed; they are sound, and each names known schemas. Raises UndecodableError.
+    """
+    for some in _fields(content, count, with_keys=with_keys):
+        yield _question(some, schemas)
+
+
+def _fields(content: memoryview, count: int, *, with_keys: bool) -> Iterator[list[NamedField]]:
+    for heads in record_scan.heads(content, count, places=True):
+        some: list[NamedField] = []
+        size = 0
+        for field, places in [("key", heads.keys)] * with_keys + [("value", heads.values)]:
+            for record, at in enumerate(places, heads.first):
+                if (named := record_scan.schema_named(content, at)) == NO_FIELD:
+                    continue
+                data = record_scan.framed_value(content, at)
+                if len(data) > VALUE_BYTES_MAX:
+                    raise UndecodableError(
+                        f"the {field} of record {record} has {len(data)} bytes, and at most"
+                        f" {VALUE_BYTES_MAX} are decoded"
+                    )
+                size += len(data)
+                if some and size > BYTES_MAX:
+                    yield some
+                    some, size = [], len(data)
+                some.append(NamedField(record, field, named, bytes(data)))
+        if some:
+            yield some
 
 
 def _question(fields: Sequence[NamedField], schemas: Schemas) -> ValueQuestion:
@@ -43,8 +85,11 @@ def _question(fields: Sequence[NamedField], schemas: Schemas) -> ValueQuestion:
     for schema_id in places:
         row = schemas.by_id(schema_id)
         if row is None:
-            raise RegistryError(SCHEMA_NOT_FOUND, f"schema {schema_id} was deleted just now")
-        stored.append(stored_schema(schemas, row))
+            raise UndecodableError(f"schema {schema_id} was deleted just now")
+        try:
+            stored.append(stored_schema(schemas, row))
+        except RegistryError as error:
+            raise UndecodableError(f"schema {schema_id}: {error}") from error
     return ValueQuestion(fields, CheckValues((*stored,), (*values,)))
 
 
@@ -59,8 +104,9 @@ class Refusals:
         self._count += answer.refused_count
         for place, reason in answer.refused:
             record, field, schema_id, _ = asked.fields[place]
-            said = f"The {field} is not as its schema {schema_id} says: {reason}."
-            self._named.append((record, said))
+            if len(self._named) < RECORD_ERRORS_MAX:
+                said = f"The {field} is not as its schema {schema_id} says: {reason}."
+                self._named.append((record, said))
 
     def verdict(self) -> InvalidBatch | None:
         """None: there is nothing."""
@@ -69,5 +115,4 @@ class Refusals:
         message = (
             f"One or more records have been rejected due to {self._count} record errors in total"
         )
-        named = (*sorted(self._named)[:RECORD_ERRORS_MAX],)
-        return InvalidBatch(ErrorCode.INVALID_RECORD, message, named)
+        return InvalidBatch(ErrorCode.INVALID_RECORD, message, (*sorted(self._named),))

@@ -1,25 +1,28 @@
 """Topics with frazil.schema.validate=full: what does not decode by the schema that it names is refused, by record."""
 
+import asyncio
 import json
 import zlib
 
 import pytest
 
+from broker.calls.slices import Slices
 from broker.produce import value_questions
-from broker.produce.validation import InvalidBatch, Undecoded, ValidBatch
-from broker.produce.value_checking import UndecidedError, ValueChecking
+from broker.produce.value_checking import QUESTION_BYTES
 from broker.registry.checker import CheckerBusyError, CheckerUnavailableError
 from broker.registry.checks import Answer, SchemaChecks
 from coordinator.commands.table_commands import (
     RegisterSchema,
     SchemaKind,
 )
-from coordinator.tables.schemas import Schemas
+from coordinator.tables.schemas import SchemaRow, Schemas
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch, read_header
+from protocol.record_scan import HEADS_MAX
+from protocol.records import Record, build_batch, payload
 from protocol.types import POSITION_ZERO
 from tests.broker.agents import World
+from tests.broker.produce.world import FakeConnection
 from tests.kit.agents import NOW_MS
 from tests.kit.batches import batch
 
@@ -32,6 +35,7 @@ ORDER = json.dumps(
     }
 )
 PERSON = '{"type": "object", "required": ["name"]}'
+KNOWN = b"\0\0\0\0\x01"
 GOOD = b"\0\0\0\0\x01\x0e\x06Ulm"
 BAD = b"\0\0\0\0\x01\x0e\x0aUlm"
 
@@ -109,7 +113,6 @@ async def test_what_names_no_schema_is_refused_before_anything_is_decoded(world:
 async def test_records_of_large_batches_are_asked_about_in_pieces(
     world: World, codec: Codec, monkeypatch
 ) -> None:
-    monkeypatch.setattr(value_questions, "VALUES_MAX", 100)
     asked = []
     answer = SchemaChecks.answer
     monkeypatch.setattr(
@@ -120,22 +123,52 @@ async def test_records_of_large_batches_are_asked_about_in_pieces(
     async with world.agents("a") as (agent,):
         await agent.create_topic("c", **DECODED)
         await register(agent)
-        values = [GOOD] * 3000
+        values = [GOOD] * (2 * HEADS_MAX + 5)
         assert await agent.produce("c", batch(*values, codec=codec)).written() == (0, 0)
-        assert asked == [100] * 30
-        values[7] = values[2999] = BAD
-        assert list(await refused(agent.produce("c", batch(*values, codec=codec)))) == [7, 2999]
+        assert asked == [HEADS_MAX, HEADS_MAX, 5]
+        values[7] = values[-1] = BAD
+        said = await refused(agent.produce("c", batch(*values, codec=codec)))
+        assert list(said) == [7, len(values) - 1]
+
+
+def sizes_asked(*sizes: int) -> list[list[int]]:
+    schemas = Schemas()
+    schemas._rows[1] = SchemaRow(1, SchemaKind.AVRO, b"", b"", ())
+    data = batch(*(KNOWN + bytes(size) for size in sizes))
+    header, content = payload(data)
+    found = value_questions.questions(content, header.record_count, schemas, with_keys=False)
+    return [[len(value) for _, value in asked.question.values] for asked in found]
 
 
 def test_a_question_has_only_so_many_bytes_unless_a_value_alone_has_more(monkeypatch) -> None:
     monkeypatch.setattr(value_questions, "BYTES_MAX", 10)
-    monkeypatch.setattr(value_questions, "_question", lambda fields, _schemas: fields)
-    sizes = [4, 4, 4, 11, 1, 9, 1]
-    fields = [
-        value_questions.NamedField(n, "value", 1, bytes(size)) for n, size in enumerate(sizes)
-    ]
-    pieces = [[len(one.data) for one in some] for some in value_questions.questions(fields, None)]
-    assert pieces == [[4, 4], [4], [11], [1, 9], [1]]
+    assert sizes_asked(4, 4, 4, 11, 1, 9, 1) == [[4, 4], [4], [11], [1, 9], [1]]
+
+
+def test_a_value_that_is_too_large_to_be_decoded_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(value_questions, "VALUE_BYTES_MAX", 10)
+    assert sizes_asked(4, 10) == [[4, 10]]
+    with pytest.raises(value_questions.UndecodableError) as told:
+        sizes_asked(4, 11)
+    assert str(told.value) == "the value of record 1 has 11 bytes, and at most 10 are decoded"
+
+
+async def test_batches_wait_as_they_were_sent_until_there_is_room_to_ask_about_them(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("c", **DECODED)
+        await register(agent)
+        checking = agent.node.value_checking
+        checking._checker = slow = Slow()
+        checking._room = Slices(held_max=2 * QUESTION_BYTES + 1000)
+        answers = [
+            agent.produce("c", batch(GOOD), connection=FakeConnection(number))
+            for number in range(100, 105)
+        ]
+        assert sorted([(await one.written())[1] for one in answers]) == [0, 1, 2, 3, 4]
+        assert slow.most == 2
+        assert checking._room.held == 0
 
 
 async def test_batches_of_a_connection_keep_their_order_while_one_is_decoded(world: World) -> None:
@@ -158,6 +191,24 @@ class Refusing:
         if isinstance(self._says, Answer):
             return self._says
         raise self._says
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Slow:
+    """A checker to which everything is fine; counts who waits for it."""
+
+    def __init__(self) -> None:
+        self.asked = self.most = self._waiting = 0
+
+    async def ask(self, _question, *, client, is_wanted):
+        self.asked += 1
+        self._waiting += 1
+        self.most = max(self.most, self._waiting)
+        await asyncio.sleep(0.05)
+        self._waiting -= 1
+        return Answer()
 
     async def aclose(self) -> None:
         pass
@@ -190,19 +241,20 @@ async def test_what_cannot_be_decoded_within_the_bounds_is_refused(world: World)
         assert row.error_message == said
 
 
-async def test_a_schema_that_was_deleted_meanwhile_takes_no_value() -> None:
-    checking = ValueChecking(Schemas(), in_loop=True)
-    data = batch(GOOD)
-    fields = (value_questions.NamedField(0, "value", 9, b""),)
-    undecoded = Undecoded(ValidBatch(data, read_header(data), -1, NOW_MS), fields)
-    found = await checking.validate(undecoded, client="one", is_wanted=lambda: True)
-    assert found == InvalidBatch(ErrorCode.INVALID_RECORD, "schema 9 was deleted just now")
+def test_a_schema_that_was_deleted_meanwhile_takes_no_value() -> None:
+    _, content = payload(batch(GOOD))
+    with pytest.raises(value_questions.UndecodableError, match="schema 1 was deleted just now"):
+        list(value_questions.questions(content, 1, Schemas(), with_keys=False))
 
 
-async def test_nobody_is_asked_for_a_client_that_does_not_wait() -> None:
-    checking = ValueChecking(Schemas(), in_loop=True)
-    checking._checker = Refusing(AssertionError("asked"))
-    data = batch(GOOD)
-    undecoded = Undecoded(ValidBatch(data, read_header(data), -1, NOW_MS), ())
-    with pytest.raises(UndecidedError, match="nobody waits"):
-        await checking.validate(undecoded, client="one", is_wanted=lambda: False)
+async def test_what_a_batch_is_asked_about_is_given_up_when_nobody_waits_any_more(
+    world: World,
+) -> None:
+    async with world.agents("a") as (agent,):
+        await agent.create_topic("c", **DECODED)
+        await register(agent)
+        agent.node.value_checking._checker = slow = Slow()
+        gone = agent.produce("c", batch(GOOD), connection=FakeConnection(100))
+        gone.call.connection.closed = True
+        assert await agent.produce("c", batch(GOOD)).written() == (0, 0)
+        assert slow.asked == 1
