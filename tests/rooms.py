@@ -79,7 +79,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "transactions": {"calls", "cluster"},
         "groups.migration": {"groups.classic", "groups.consumer", "groups.group"},
         "jobs.kinds": {"jobs.worker"},
-        "produce": {"registry", "transactions"},
+        "produce": {"calls", "registry", "transactions"},
         "groups": {"calls", "cluster", "groups.group", "groups.migration", "rights"},
         "jobs": {"cluster", "jobs.kinds", "jobs.worker", "environment"},
         "reports": {"jobs.kinds", "produce", "transactions"},
