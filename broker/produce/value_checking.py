@@ -1,7 +1,7 @@
 """Finds out whether the keys and values of batches decode by their schemas (frazil.schema.validate=full).
 
-What holds: nothing of a value or schema is read in the agent's loop, nor in its process: one of its own is
-asked (`broker.registry.checker`), which is bounded in memory and time, and which agents start when the first
+What holds: nothing of a value or schema is read in the agent's loop, nor in its process: others are
+asked (`broker.registry.checker`), which are bounded in memory and time, and which agents start when the first
 batch of such a topic comes. What all batches take while they are asked about is bounded (`ROOM_BYTES`);
 others wait as they were sent, in turn by their clients' addresses. A batch whose values cannot be read within
 the bounds is refused; one that cannot be asked about now is not, its producer is to try again.
@@ -100,10 +100,10 @@ class ValueChecking:
             await self._checker.aclose()
 
     def _asked(self) -> "SchemaChecker":
-        from broker.registry.checker import CheckerProcess, InLoopChecker
+        from broker.registry.checker import InLoopChecker, two_checkers
 
         if self._checker is None:
-            self._checker = InLoopChecker() if self._in_loop else CheckerProcess()
+            self._checker = InLoopChecker() if self._in_loop else two_checkers()
         return self._checker
 
 

@@ -7,6 +7,7 @@ from broker.config.entries import ConfigEntry, Source, describe_broker
 from broker.config.kafka_settings import TABLE, KafkaSettings, parse
 from broker.config.table_configs import in_force
 from broker.config.topic_configs import (
+    DECODED_BYTES_MAX,
     TABLE_OF_TOPICS,
     check,
     check_together,
@@ -16,6 +17,7 @@ from broker.config.topic_configs import (
 from iceberg_export.errors import SettingsError
 from iceberg_export.table import topic_settings
 from iceberg_export.table.schema import partition_spec, table_schema
+from protocol.compression import inflated_max
 
 
 def entry(name: str, configs: dict[str, str], **given: str) -> ConfigEntry:
@@ -93,6 +95,24 @@ def test_schemas_of_keys_are_checked_where_the_table_reads_keys_by_them(
     settings = effective(configs | {"frazil.schema.validate": "id"}, KafkaSettings())
     assert settings.checks_value_schemas
     assert settings.checks_key_schemas == checked
+
+
+def test_values_are_decoded_with_full_alone_and_batches_of_such_topics_may_become_less() -> None:
+    by_choice = {
+        choice: effective({"frazil.schema.validate": choice}, KafkaSettings())
+        for choice in ("off", "id", "full")
+    }
+    found = {
+        choice: (one.checks_value_schemas, one.decodes_values, one.inflated_bytes_max)
+        for choice, one in by_choice.items()
+    }
+    inflated = inflated_max(by_choice["off"].max_message_bytes)
+    assert inflated > DECODED_BYTES_MAX
+    assert found == {
+        "off": (False, False, inflated),
+        "id": (True, False, inflated),
+        "full": (True, True, DECODED_BYTES_MAX),
+    }
 
 
 def test_bare_values_and_values_that_name_their_schema_exclude_each_other() -> None:
