@@ -59,7 +59,7 @@ def _json(text: str, references: Mapping[str, str]) -> WhyNot:
 
     def why_not_json(data: bytes) -> str:
         try:
-            value = json.loads(data, parse_constant=_no_json)
+            value = json.loads(data.decode(), parse_constant=_no_json)
             if validator.is_valid(value):
                 return ""
             wrong = next(validator.iter_errors(value))

@@ -107,7 +107,9 @@ def test_a_json_value_is_valid_by_its_schema(value, said):
 
 
 def test_a_text_that_is_not_utf_8_is_no_json():
-    assert json_check(PERSON)(b'{"name": "\xff"}').startswith("it is no JSON")
+    person = '{"name": "Ada"}'
+    for data in (b'{"name": "\xff"}', person.encode("utf-16"), person.encode("utf-8-sig")):
+        assert json_check(PERSON)(data).startswith("it is no JSON")
 
 
 def test_a_reference_of_a_json_schema_is_followed_and_nothing_else():
