@@ -43,6 +43,7 @@ class ValueChecking:
         self._off_loop = off_loop
         self._in_loop = in_loop
         self._room = Slices(held_max=ROOM_BYTES)
+        """What it calls elements are bytes here."""
         self._checker: SchemaChecker | None = None
 
     async def validate(
