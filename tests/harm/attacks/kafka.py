@@ -16,6 +16,7 @@ from protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
+    DeleteTopicsRequest,
     DescribeProducersRequest,
     DescribeProducersTopic,
     IncrementalAlterableConfig,
@@ -279,6 +280,13 @@ async def changes_of_very_many_topics(scene: Scene) -> None:
                     CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names
                 ],
                 timeout_ms=1_000,
+            ),
+        ),
+        again(
+            apis.DELETE_TOPICS,
+            5,
+            DeleteTopicsRequest(
+                topic_names=[*names, *(f"u{name}" for name in names)], timeout_ms=1_000
             ),
         ),
     )
