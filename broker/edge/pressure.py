@@ -69,6 +69,11 @@ class Receiver(Protocol):
     def abort(self, kind: str, reason: str) -> None: ...
 
 
+ONE_STEP_BYTES: Final = 64 << 20
+"""While no more is held, buffers of great frames grow by great steps. To make hundreds of them in one turn of
+the loop takes a tenth of a second and more."""
+
+
 class Level(Enum):
     EASY = "easy"
     TIGHT = "tight"
@@ -126,6 +131,7 @@ class RequestMemory:
         held = stats.held_bytes = stats.held_bytes + byte_count
         if not self._low < held <= self._high:
             self._set_level()
+        self.growth.in_one_step = self.level is Level.EASY and held <= ONE_STEP_BYTES
 
     def hold_back(self, connection: Receiver) -> None:
         """The connection is not read from, for what it holds."""
@@ -188,7 +194,6 @@ class RequestMemory:
         share = self._quarter // max(1, len(self._connections))
         shares = {Level.EASY: sys.maxsize, Level.TIGHT: share, Level.CHOKED: -1}
         self.allowance = shares[self.level]
-        self.growth.in_one_step = self.level is Level.EASY
 
     def _release(self) -> None:
         """Those that must wait still say so again."""
