@@ -5,7 +5,7 @@ bytes arrive in, the same frames come out. The bytes handed to `receive` are onl
 outlives the call is copied. A big frame of which 48 KiB have arrived is received straight into
 its own buffer (`wanted`, `received`). Buffers grow with arrival: a peer that announces 100 MB and
 sends nothing costs nothing, and memory stays within 1 KiB and four times what has arrived; from
-48 KiB on within 1152 KiB or four times, or within twice where memory is scarce (`BufferGrowth`).
+48 KiB on within 1152 KiB or four times, or within twice where much is held (`BufferGrowth`).
 
 Leaves out: sockets, answers in order, what a request means.
 """
@@ -218,7 +218,7 @@ class FrameSplitter:
         """A larger buffer; never resized in place, since views of it may be about.
 
         Below 48 KiB four times what has arrived; then a step made so that frames of the usual
-        greatest size move no more than 64 KiB; then four times again. Where memory is scarce, twice.
+        greatest size move no more than 64 KiB; then four times again. Where much is held by all, twice.
         """
         assert len(self._buffer) < needed <= self._length
         if needed < IN_PLACE_BYTES_MIN:

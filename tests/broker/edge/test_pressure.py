@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from broker.edge import pressure
 from broker.edge.limits import REQUEST_BYTES, ConnectionLimits, ServerLimits
 from broker.edge.pressure import Level
 from protocol import apis
@@ -78,6 +79,22 @@ async def test_when_memory_is_scarce_frames_get_no_more_room_than_they_need():
             begin(stage.connect(), arrived=STALLED)
         await settle()
         assert stage.server.memory.level is Level.TIGHT, "the small ones still go on"
+
+
+async def test_great_frames_begin_with_less_while_much_is_held(monkeypatch):
+    monkeypatch.setattr(pressure, "ONE_STEP_BYTES", 2 * MiB)
+    async with edge() as stage:
+        peers = [stage.connect() for _ in range(3)]
+        grown = []
+        for peer in peers:
+            before = stage.node.stats.held_bytes
+            begin(peer, arrived=STALLED)
+            await settle()
+            grown.append(stage.node.stats.held_bytes - before)
+        # Two of 1152 KiB are more than 2 MiB; there is no pressure, and the third has twice what arrived.
+        assert stage.server.memory.level is Level.EASY
+        assert grown[0] == grown[1] > MiB
+        assert grown[2] < 4 * STALLED
 
 
 async def test_all_that_stall_while_others_wait_are_evicted_within_five_seconds():
