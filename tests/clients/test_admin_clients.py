@@ -292,9 +292,12 @@ def by_kafka_python(bootstrap: str) -> dict[str, str]:
         ResourcePatternFilter(PythonType.TOPIC, topic, ACLResourcePatternType.ANY),
     )
 
+    # Kafka's broker hears of what its controller took a moment later: hence `until`.
     def is_known(told: dict[str, Any]) -> bool:
-        """Kafka's broker hears of what its controller took a moment later."""
         return bool(told[user]["credential_infos"])
+
+    def has_grown(told: list[dict[str, Any]]) -> bool:
+        return len(told[0]["partitions"]) == 2
 
     scram = PythonUpsertion(user, PythonMechanism.SCRAM_SHA_512, "secret", iterations=4096)
 
@@ -310,7 +313,9 @@ def by_kafka_python(bootstrap: str) -> dict[str, str]:
         "create_partitions": lambda: admin.create_partitions({topic: PythonPartitions(2)}),
         "wait_for_topics": lambda: admin.wait_for_topics([topic]),
         "list_topics": lambda: topic in admin.list_topics(),
-        "describe_topics": lambda: admin.describe_topics([topic]),
+        "describe_topics": lambda: until(
+            lambda: admin.describe_topics([topic]), has_grown, seconds=30
+        ),
         "describe_topic_partitions": lambda: admin.describe_topic_partitions([topic]),
         "describe_cluster": admin.describe_cluster,
         "describe_configs": lambda: admin.describe_configs(config()),

@@ -53,7 +53,12 @@ func main() {
 			panic(err)
 		}
 	}
+	// Kafka's broker hears of what its controller took a moment later.
 	topics, err := admin.ListTopics(ctx, topic)
+	for err == nil && len(topics[topic].Partitions) != 2 {
+		time.Sleep(50 * time.Millisecond)
+		topics, err = admin.ListTopics(ctx, topic)
+	}
 	tell("ListTopics", []any{len(topics), len(topics[topic].Partitions)}, err)
 	metadata, err := admin.Metadata(ctx, topic)
 	tell("Metadata", []any{metadata.Controller, metadata.Brokers.NodeIDs()}, err)
@@ -132,7 +137,6 @@ func main() {
 	acls := kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpRead).Allow("User:" + user).AllowHosts("*")
 	made, err := admin.CreateACLs(ctx, acls)
 	tell("CreateACLs", len(made), err)
-	// Kafka's broker hears of what its controller took a moment later.
 	count := 0
 	for count == 0 && err == nil {
 		var listed kadm.DescribeACLsResults

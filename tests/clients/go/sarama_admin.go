@@ -64,7 +64,12 @@ func main() {
 			panic(err)
 		}
 	}
+	// Kafka's broker hears of what its controller took a moment later.
 	topics, err := admin.ListTopics()
+	for err == nil && topics[topic].NumPartitions != 2 {
+		time.Sleep(50 * time.Millisecond)
+		topics, err = admin.ListTopics()
+	}
 	if err == nil {
 		found := topics[topic]
 		tell("ListTopics", []any{found.NumPartitions, found.ReplicationFactor, found.ConfigEntries["retention.ms"]}, nil)
