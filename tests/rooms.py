@@ -18,7 +18,16 @@ FOR_ALL = {
     "storage": set(),
     "coordinator": {"stats"},
     "broker": {"config", "logs", "patterns"},
-    "iceberg_export": {"errors", "names", "progress", "settings", "steps", "tls_files", "units"},
+    "iceberg_export": {
+        "errors",
+        "names",
+        "progress",
+        "routes",
+        "settings",
+        "steps",
+        "tls_files",
+        "units",
+    },
 }
 """Rooms that everybody in the package may import; they import none but each other."""
 
@@ -450,7 +459,7 @@ SHELLS = {
         "table.column_note",
         "table.commit",
         "table.durable_io",
-        "table.envelope_kept",
+        "table.settings_kept",
         "table.file_size",
         "table.pyiceberg_internals",
         "table.redactions",

@@ -45,6 +45,11 @@ _FILE_SIZE_MIN = 1 << 20
 _PATH = r"[^\s(),:]+"
 _RENAME = rf"{_PATH}\s*:\s*[^\s(),:.]+"
 _SORT = r"(?:(?:asc|desc)\s*\(\s*[^\s(),]+\s*\)|[^\s(),]+)"
+_ROUTE = r'(?:"[^"]*"|[^\s",:]+)\s*:\s*[\w-]+(?:\.[\w-]+)*'
+_ROUTE_BY = f"{PREFIX}route.by"
+_ROUTE_TABLES = f"{PREFIX}route.tables"
+_ROUTES = 'order:orders,"late order":shop.late'
+_ROUTED_TABLES_MAX, _ROUTED_VALUES_MAX = 16, 1000
 _MASK = rf"(?:(?:hash|null)\s*\(|truncate\s*\(\s*\d{{1,9}}\s*,)\s*{_PATH}\s*\)"
 
 
@@ -86,6 +91,36 @@ def _list_of(item: str, example: str) -> Callable[[str], None]:
             raise ValueError(f"a list like {example}")
 
     return check
+
+
+def _check_route_by(text: str) -> None:
+    parts = text.split(".")
+    is_ours = parts[0] == "kafka_headers" or text == "kafka_key"
+    if text and (
+        len(text) > _NAME_MAX
+        or re.search(r'[\s(),:"\\]', text) is not None
+        or not all(parts)
+        or text == "kafka_headers"
+        or (parts[0] == "kafka_key" and not is_ours)
+    ):
+        raise ValueError(
+            "a field of JSON values like type or payload.kind, a header like kafka_headers.type, or kafka_key"
+        )
+
+
+def _check_routes(text: str) -> None:
+    _list_of(_ROUTE, _ROUTES)(text)
+    values, tables = zip(*_routes(text), strict=True) if text.strip() else ((), ())
+    if len(set(values)) < len(values):
+        raise ValueError("each value once")
+    if len(values) > _ROUTED_VALUES_MAX or len(set(tables)) > _ROUTED_TABLES_MAX:
+        raise ValueError(f"at most {_ROUTED_VALUES_MAX} values and {_ROUTED_TABLES_MAX} tables")
+
+
+def _routes(text: str) -> list[tuple[str, str]]:
+    """Values with their tables."""
+    found = re.findall(r'("[^"]*"|[^\s",:]+)\s*:\s*([\w.-]+)', text)
+    return [(value.strip('"'), table) for value, table in found]
 
 
 def _terms(text: str) -> list[tuple[str, int, str]]:
@@ -173,6 +208,13 @@ TABLE_CONFIGS: Final = (
     ConfigRow(RETENTION_HOLD_MAX_MS, Kind.LONG, "604800000",
               "How much longer than retention.ms records are kept for the export.",
               0, check=_check_hold),
+    ConfigRow(_ROUTE_BY, Kind.STRING, "",
+              "Where records have the value that route.tables has tables for: a field of JSON values"
+              " (type, payload.kind), a header (kafka_headers.NAME) or kafka_key. Of mode append alone.",
+              check=_check_route_by),
+    ConfigRow(_ROUTE_TABLES, Kind.STRING, "",
+              f"Tables for records with these values of route.by: a list like {_ROUTES}, of at most"
+              " 16 tables. All other records go to the topic's own table.", check=_check_routes),
     ConfigRow(f"{PREFIX}schema.evolution", Kind.STRING, "add",
               "add: new fields become columns, and types grow wider; strict: the table stays as"
               " it is.", choices=("add", "strict")),
@@ -222,6 +264,7 @@ def check_together(configs: Mapping[str, str]) -> str | None:
         or _uninferable(held)
         or _without_columns(held)
         or _unpartitionable(held)
+        or _unroutable(held)
     )
 
 
@@ -277,6 +320,24 @@ def _unpartitionable(held: Mapping[str, str]) -> str | None:
             )
         if not _takes(transform, _COLUMNS[column]):
             return f"{_PARTITION_BY} says {transform} of {column}, which is a {_COLUMNS[column]}"
+    return None
+
+
+def _unroutable(held: Mapping[str, str]) -> str | None:
+    """Why records cannot go to several tables; None when they can, or need not."""
+    by, tables = held[_ROUTE_BY], held[_ROUTE_TABLES]
+    if bool(by) != bool(tables):
+        return f"{_ROUTE_BY} and {_ROUTE_TABLES} go together, and one of them is not set"
+    if not by:
+        return None
+    if held[f"{PREFIX}mode"] == "upsert":
+        return f"{_ROUTE_BY} needs {PREFIX}mode=append: in upsert a row could be in two tables"
+    mode = held[f"{PREFIX}value.mode"]
+    if by.split(".")[0] not in ("kafka_headers", "kafka_key") and mode != "json":
+        return (
+            f"{_ROUTE_BY}={by} is a field of JSON values, {PREFIX}value.mode is {mode}; a header"
+            " (kafka_headers.NAME) or kafka_key has a value in every mode"
+        )
     return None
 
 

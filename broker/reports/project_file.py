@@ -17,7 +17,14 @@ Settings = Mapping[str, str]
 _NAMES: Final = frozenset(row.name for row in TABLE_CONFIGS)
 _LISTS: Final = frozenset(
     f"{PREFIX}{name}"
-    for name in ("columns.drop", "columns.mask", "columns.rename", "partition.by", "sort.order")
+    for name in (
+        "columns.drop",
+        "columns.mask",
+        "columns.rename",
+        "partition.by",
+        "route.tables",
+        "sort.order",
+    )
 )
 
 

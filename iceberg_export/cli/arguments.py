@@ -3,14 +3,16 @@
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from iceberg_export.errors import SettingsError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.progress import Progress
-from iceberg_export.runs.job import Job
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.runs.session import Missing, Session, topic_named
+from iceberg_export.runs.table_choice import each_table
 from iceberg_export.settings import parse
 
 
@@ -44,7 +46,57 @@ def open_session(
         session.close()
 
 
-def job_and_topic(session: Session, name: str) -> tuple[Job, Topic]:
-    """Returns a job over the cluster, and its topic of that name. Raises ExportError."""
+def add_topic(command: argparse.ArgumentParser) -> None:
+    """Adds the options that name a topic, and one of its tables."""
+    command.add_argument("--topic", metavar="TOPIC", required=True)
+    command.add_argument(
+        "--table", metavar="NAME",
+        help="of a topic with frazil.iceberg.route.by: which of its tables",
+    )  # fmt: skip
+
+
+def known_tables(topics: Sequence[Topic]) -> list[Topic]:
+    """Returns each topic once for each of its tables; once where its settings are wrong."""
+    found: list[Topic] = []
+    for topic in topics:
+        try:
+            found += each_table(topic)
+        except SettingsError:
+            found.append(topic)
+    return found
+
+
+def job_and_tables(session: Session, arguments: argparse.Namespace) -> tuple[Job, list[Topic]]:
+    """Returns a job over the cluster, and its topic as the arguments name it, once for each table that
+    they mean. Raises ExportError."""
     topics = session.client.topics()
-    return session.job(topics.cluster_id), topic_named(topics, name)
+    job = session.job(topics.cluster_id)
+    tables = each_table(topic_named(topics, arguments.topic))
+    if arguments.table is None:
+        return job, tables
+    names = [".".join(table_identifier(job, one)) for one in tables]
+    found = [
+        one
+        for one, name in zip(tables, names, strict=True)
+        if arguments.table in (name, name.rpartition(".")[2], one.route)
+    ]
+    if len(found) != 1:
+        raise SettingsError(
+            f"topic {arguments.topic} has no single table {arguments.table}; --table is {' or '.join(names)}"
+        )
+    return job, found
+
+
+def job_and_topic(session: Session, arguments: argparse.Namespace) -> tuple[Job, Topic]:
+    """Returns a job over the cluster, and its topic, with the table that the arguments name.
+
+    Raises ExportError, also when there are several.
+    """
+    job, tables = job_and_tables(session, arguments)
+    if len(tables) > 1:
+        names = [".".join(table_identifier(job, one)) for one in tables]
+        raise SettingsError(
+            f"topic {arguments.topic} has several tables (frazil.iceberg.route.by); say --table"
+            f" {' or '.join(names)}"
+        )
+    return job, tables[0]

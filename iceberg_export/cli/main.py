@@ -13,15 +13,23 @@ import sys
 import time
 from collections.abc import Sequence
 
-from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
+from iceberg_export.cli.arguments import (
+    add_options,
+    add_topic,
+    job_and_tables,
+    job_and_topic,
+    known_tables,
+    open_session,
+)
 from iceberg_export.cli.preview import preview_topic, render_preview, render_sample
 from iceberg_export.cli.table_commands import add_commands
 from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import ExportError, StateError
+from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs import failures, metrics
-from iceberg_export.runs.job import table_identifier
+from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.runs.loop import DEAD_LETTERS, Clock, Runner, StopRequest
-from iceberg_export.runs.session import Missing, matching_topics
+from iceberg_export.runs.session import Missing, Session, matching_topics
 from iceberg_export.runs.status import render, render_json, topic_status
 from iceberg_export.runs.type_sample import sample_types
 from iceberg_export.table.catalog import find_table
@@ -90,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="prove that a table holds each record once")
     verify.set_defaults(call=_verify)
     for command in (plan, verify, view):
-        command.add_argument("--topic", metavar="TOPIC", required=True)
+        add_topic(command)
     for command in (run, plan, verify):
         command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
     for command in (run, plan, status, verify, view):
@@ -133,13 +141,13 @@ def _status(arguments: argparse.Namespace) -> int:
         topics = session.client.topics()
         session.check_warehouse(topics)
         job = session.job(topics.cluster_id)
-        wanted = matching_topics(topics, arguments.topics)
+        wanted = known_tables(matching_topics(topics, arguments.topics))
         failed = failures.load(session.settings.data)
         statuses = []
         for count, topic in enumerate(wanted):
-            session.progress.bar("asking about topics", count, len(wanted), topic.name)
+            session.progress.bar("asking about topics", count, len(wanted), topic.title)
             status = topic_status(job, topic, LetterCounts())
-            statuses.append(status._replace(failure=failed.get(topic.name)))
+            statuses.append(status._replace(failure=failed.get(topic.title)))
         session.progress.clear()
         print((render_json if arguments.json else render)(statuses, _wall_ms()))
     if any(status.problem or status.failure for status in statuses):
@@ -149,7 +157,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     with open_session(arguments, Missing.IS_EMPTY) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         parallelism = spark.parallelism_of(session.settings.spark)
         preview = preview_topic(job, topic, parallelism=parallelism)
         sample = sample_types(job, topic) if arguments.infer else None
@@ -162,7 +170,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _view(arguments: argparse.Namespace) -> int:
     with open_session(arguments) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         identifier = table_identifier(job, topic)
         table = find_table(job.catalog, identifier)
         if table is None:
@@ -186,11 +194,15 @@ def _view(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     with open_session(arguments) as session:
-        job, topic = job_and_topic(session, arguments.topic)
-        upsert = is_upsert(topic)
-        with session.pinned(job):
-            verdict = (verify_upsert if upsert else verify_topic)(job, topic)
-        session.progress.clear()
+        job, tables = job_and_tables(session, arguments)
+        return max(_verify_table(session, job, topic) for topic in tables)
+
+
+def _verify_table(session: Session, job: Job, topic: Topic) -> int:
+    upsert = is_upsert(topic)
+    with session.pinned(job):
+        verdict = (verify_upsert if upsert else verify_topic)(job, topic)
+    session.progress.clear()
     if not verdict.problems:
         print(
             f"{verdict.topic}: {verdict.records} records, each exactly once in table "

@@ -5,7 +5,13 @@ import getpass
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from iceberg_export.cli.arguments import add_options, job_and_topic, open_session
+from iceberg_export.cli.arguments import (
+    add_options,
+    add_topic,
+    job_and_topic,
+    known_tables,
+    open_session,
+)
 from iceberg_export.cli.reset_preview import preview_reset
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
@@ -13,7 +19,7 @@ from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs.backfill import backfill
 from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_identifier
 from iceberg_export.runs.session import Missing, Session, matching_topics
-from iceberg_export.runs.status import table_source
+from iceberg_export.runs.status import offsets_of_all, table_source
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
 from iceberg_export.units import parse_bytes, parse_duration_ms, show_duration
 from iceberg_export.upkeep.compact import CLOSED_MS, Limits, compact
@@ -67,7 +73,7 @@ def add_commands(commands: Any) -> None:
     _add_place(fill, "--to", required=False, help="up to there (default: latest)")
     fill.set_defaults(call=_backfill)
     for command in (init, reset, out, again, fill):
-        command.add_argument("--topic", metavar="TOPIC", required=True)
+        add_topic(command)
     keep = commands.add_parser(
         "maintain", help="expire snapshots, delete orphans, join small files (all, or those named)"
     )
@@ -125,7 +131,7 @@ def _target(
 def _init(arguments: argparse.Namespace) -> int:
     target = _target(arguments)
     with open_session(arguments, Missing.IS_MADE) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         name = ".".join(table_identifier(job, topic))
         state, _ = open_tables(job, topic, load_topic_types(job, topic))
         begins = ""
@@ -144,8 +150,9 @@ def _init(arguments: argparse.Namespace) -> int:
 def _move(session: Session, job: Job, topic: Topic, to: Mapping[int, int] | None) -> ResetReport:
     report = reset_offsets(job, topic, to)
     try:
-        source = table_source(job, topic, report.offsets)
-        session.client.report_progress(topic, report.offsets, source)
+        offsets = offsets_of_all(job, topic, report.offsets)
+        source = table_source(job, topic, offsets)
+        session.client.report_progress(topic, offsets, source)
     except AgentError as error:
         session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
     return report
@@ -158,7 +165,7 @@ def _pairs(offsets: Mapping[int, int]) -> str:
 def _reset(arguments: argparse.Namespace) -> int:
     target = _target(arguments)
     with open_session(arguments) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         to = find_offsets(job, topic, target)
         if not arguments.yes:
             raise SettingsError(f"{preview_reset(job, topic, to)}; say --yes to do it")
@@ -174,7 +181,7 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 def _redact(arguments: argparse.Namespace) -> int:
     with open_session(arguments) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         plan = plan_redaction(job, topic, arguments.where)
         if not arguments.yes:
             raise SettingsError(
@@ -193,7 +200,7 @@ def _redact(arguments: argparse.Namespace) -> int:
 
 def _replay(arguments: argparse.Namespace) -> int:
     with open_session(arguments) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         done = replay(job, topic)
         session.progress.clear()
         left = ", ".join(f"{count} {code}" for code, count in sorted(done.left.items()))
@@ -208,7 +215,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 def _backfill(arguments: argparse.Namespace) -> int:
     first, last = _target(arguments, "first"), _target(arguments, default=End.LATEST)
     with open_session(arguments) as session:
-        job, topic = job_and_topic(session, arguments.topic)
+        job, topic = job_and_topic(session, arguments)
         starts, ends = find_offsets(job, topic, first), find_offsets(job, topic, last) or {}
         bounds = {
             number: (0 if starts is None else starts[number], end)
@@ -254,7 +261,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
     code = 0
     with open_session(arguments) as session:
         topics = session.client.topics()
-        for topic in matching_topics(topics, arguments.topics):
+        for topic in known_tables(matching_topics(topics, arguments.topics)):
             job = session.job(topics.cluster_id)
             try:
                 main = table_identifier(job, topic)
@@ -263,7 +270,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
             except (AgentError, SparkError):
                 raise
             except ExportError as error:
-                session.progress.say(f"{topic.name}: {error}")
+                session.progress.say(f"{topic.title}: {error}")
                 code = max(code, error.exit_code)
                 continue
             for table in found:

@@ -208,11 +208,7 @@ class _DeadLetterRewriter:
 
     def bring_back(self, letters: Iterator[pa.Table], main: State) -> None:
         """Writes those of the letters that the main table has behind it, and neither of both has."""
-        topic_id, identifier = main.topic_id, self._main_table.name()
-        noted = find_redactions(
-            self._main_table.catalog, (identifier[-2], identifier[-1]), topic_id
-        )
-        redacted = redacted_places(noted)
+        redacted = redacted_places(find_redactions(self._main_table, main.topic_id))
         for rows in letters:
             places = _below(places_of(rows), main.offsets)
             unwanted = joined_places(self._not_new(places, may_be_rows=True), redacted)

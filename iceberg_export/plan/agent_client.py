@@ -53,6 +53,18 @@ class Topic(NamedTuple):
     """All topics of the cluster that are exported and choose no table by their configs."""
     registry: str = ""
     """Where the agents' schema registry is, as the agent tells it; "" when it has none."""
+    route: str = ""
+    """One table of a topic that has several (`routes`), as `route.tables` names it; "": the topic's own."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Tells exports apart: of a topic, and of each of its tables."""
+        return self.topic_id, self.route
+
+    @property
+    def title(self) -> str:
+        """What people are told that the export is of."""
+        return f"{self.name} ({self.route})" if self.route else self.name
 
 
 class Topics(NamedTuple):

@@ -19,6 +19,7 @@ from iceberg_export.runs.export import (
     export_range,
 )
 from iceberg_export.runs.job import Job, TopicExport, begin_export, open_dead_letters, open_tables
+from iceberg_export.table.catalog import existing_table
 from iceberg_export.table.redactions import find_redactions, redacted_places
 from iceberg_export.table.state import Gap, State
 from iceberg_export.tasks.export_split import NoDeadLettersError
@@ -90,7 +91,8 @@ def _skipped(gaps: Sequence[Gap]) -> int:
 
 
 def _with_redactions(export: TopicExport) -> TopicExport:
-    noted = find_redactions(export.job.catalog, export.identifier, export.topic.topic_id)
+    table = existing_table(export.job.catalog, export.identifier)
+    noted = find_redactions(table, export.topic.topic_id)
     return export._replace(redacted=redacted_places(noted))
 
 

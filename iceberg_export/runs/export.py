@@ -127,7 +127,8 @@ def export_topic(job: Job, topic: Topic) -> ExportReport:
 
 def _redacted_ahead(export: TopicExport, state: State) -> Places:
     """Returns redacted records that may come again: the table was made anew, rolled back or reset."""
-    noted = find_redactions(export.job.catalog, export.identifier, export.topic.topic_id)
+    table = existing_table(export.job.catalog, export.identifier)
+    noted = find_redactions(table, export.topic.topic_id)
     partitions = range(export.topic.partition_count)
     first = min((state.offsets.get(number, 0) for number in partitions), default=0)
     return redacted_places(noted, first)
@@ -341,6 +342,7 @@ def _run_tasks(export: TopicExport, table: Table, commit_input: _CommitInput) ->
             bad=commit_input.bad,
             timestamps=timestamp_limits(job),
             upsert=export.upsert,
+            route=export.route,
         )
 
     if not commit_input.commit_range.spans:

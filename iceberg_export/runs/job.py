@@ -29,6 +29,7 @@ from iceberg_export.plan.splits import (
 from iceberg_export.plan.trust import told_registry
 from iceberg_export.records.decode import Ints
 from iceberg_export.records.rows import TimestampLimits
+from iceberg_export.routes import ROUTE, Route, route_text
 from iceberg_export.runs.partitioning import new_spec
 from iceberg_export.runs.schema_notes import keep_notes
 from iceberg_export.runs.table_choice import choose_table
@@ -43,10 +44,16 @@ from iceberg_export.table.catalog import (
 )
 from iceberg_export.table.column_rules import rules_properties
 from iceberg_export.table.commit import Pause
-from iceberg_export.table.envelope_kept import ENVELOPE, keep_envelope
 from iceberg_export.table.file_size import file_size_properties, keep_file_size
+from iceberg_export.table.redactions import REDACTIONS_OF
 from iceberg_export.table.repartition import PARTITIONED_BY, repartition, setting_of
 from iceberg_export.table.rules_kept import keep_rules
+from iceberg_export.table.settings_kept import (
+    ENVELOPE,
+    envelope_setting,
+    keep_setting,
+    route_setting,
+)
 from iceberg_export.table.sort_order import check_sort_columns, keep_sort_order
 from iceberg_export.table.state import State
 from iceberg_export.table.topic_settings import TopicTable
@@ -122,6 +129,11 @@ class TopicExport(NamedTuple):
     def upsert(self) -> bool:
         return self.table_settings.mode == "upsert"
 
+    @property
+    def route(self) -> Route | None:
+        """Which of the topic's records are the table's; None: all."""
+        return self.table_settings.route(self.topic.route)
+
     def fetch_schemas(self, unknown: Mapping[str, set[Message]], seen: Mapping[str, str]) -> None:
         """Asks the registry for schemas that tasks met, and takes note of what has no place in inferred
         types. Raises ExportError."""
@@ -181,7 +193,10 @@ def open_tables(job: Job, topic: Topic, types: TopicTypes | None) -> tuple[State
         cluster_id=job.cluster_id,
         partition_spec=PartitionSpec() if spec is None else spec,
         table_schema=columns,
-        more=_properties(topic_table, types, is_partitioned=spec is not None),
+        more={
+            **(_route_properties(job, topic, topic_table) if table is None else {}),
+            **_properties(topic_table, types, is_partitioned=spec is not None),
+        },
         run_id=f"{job.run_id}-init",
         pause=job.pause,
         hook=job.hook,
@@ -210,6 +225,13 @@ def _properties(
     return found if types is None else found | missing_notes(types.notes, {}, has_rows=False)
 
 
+def _route_properties(job: Job, topic: Topic, topic_table: TopicTable) -> dict[str, str]:
+    found = {ROUTE: route_text(topic_table.route(topic.route))}
+    if topic.route:
+        found[REDACTIONS_OF] = ".".join(table_identifier(job, topic._replace(route="")))
+    return found
+
+
 def _keep_settings(
     export: TopicExport, table: Table, to_be: Schema | None, *, has_data: bool
 ) -> None:
@@ -217,7 +239,8 @@ def _keep_settings(
     known. Each change is a commit of its own."""
     job, identifier, settings = export.job, export.identifier, export.table_settings
     catalog, pause, rules = job.catalog, job.pause, settings.column_rules
-    keep_envelope(catalog, identifier, table, settings.envelope, has_data=has_data, pause=pause)
+    for kept in (envelope_setting(settings.envelope), route_setting(export.route)):
+        table = keep_setting(catalog, identifier, table, kept, has_data=has_data, pause=pause)
     table = keep_rules(catalog, identifier, table, rules, has_data=has_data, pause=pause)
     table = _repartition(job, identifier, table, settings, to_be)
     keep_file_size(catalog, identifier, table, settings.target_file_size, pause)

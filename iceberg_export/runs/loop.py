@@ -30,7 +30,14 @@ from iceberg_export.runs.export import ExportReport, export_topic
 from iceberg_export.runs.job import Committed, Job, table_identifier
 from iceberg_export.runs.metrics import LoopMetrics, TopicMetrics
 from iceberg_export.runs.session import Session, matching_topics
-from iceberg_export.runs.status import TopicStatus, table_offsets, table_source, topic_status
+from iceberg_export.runs.status import (
+    TopicStatus,
+    offsets_of_all,
+    table_offsets,
+    table_source,
+    topic_status,
+)
+from iceberg_export.runs.table_choice import each_table
 from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
 
@@ -94,8 +101,8 @@ class Runner:
     numbers: LoopMetrics = field(default_factory=LoopMetrics)
     _letter_counts: LetterCounts = field(default_factory=LetterCounts)
     _cluster_id: str = ""
-    _caught_up_ms: dict[str, int] = field(default_factory=dict)
-    """By topic id."""
+    _caught_up_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By `Topic.key`."""
     _reported: dict[str, dict[int, int]] = field(default_factory=dict)
     """By topic id: the offsets last reported to the agents, here or as they say."""
     _reports_refused: bool = False
@@ -103,8 +110,8 @@ class Runner:
     _interval_ms: int = 0
     _round_began_ms: int = 0
     """When the round began."""
-    _failing: dict[str, FailedExports] = field(default_factory=dict)
-    """By topic id."""
+    _failing: dict[tuple[str, str], FailedExports] = field(default_factory=dict)
+    """By `Topic.key`."""
     _refused: list[Topic] = field(default_factory=list)
     """Topics whose settings are wrong, as they were last asked for."""
     _made_dead_letters: bool = False
@@ -189,17 +196,17 @@ class Runner:
             return False
         if status.problem or status.commits < 0:
             return True  # The export makes the table, or says what is wrong.
-        if status.names_dead_letters and topic.topic_id not in self._caught_up_ms:
+        if status.names_dead_letters and topic.key not in self._caught_up_ms:
             return True  # It begins with what a crash left undone.
         offsets = {row.partition: row.exported for row in status.partitions}
         if status.lag == 0:
-            self._caught_up_ms[topic.topic_id] = now_ms
+            self._caught_up_ms[topic.key] = now_ms
             self._clear_failure(topic)
             # A report that was lost is made up for here.
             self._report(topic, offsets)
         else:
             self._report_rollback(topic, offsets)
-        caught_up_ms = self._caught_up_ms.get(topic.topic_id)
+        caught_up_ms = self._caught_up_ms.get(topic.key)
         return is_due(
             TopicLag(status.lag, status.byte_count, table.max_lag_ms, caught_up_ms),
             next_poll_ms=now_ms + wait_ms,
@@ -235,7 +242,7 @@ class Runner:
                 self._refused.append(topic)
                 continue
             if table.enable:
-                found.append((topic, table))
+                found += [(one, table) for one in each_table(topic)]
             else:
                 self._clear_failure(topic)
             if topic.exported:
@@ -243,47 +250,47 @@ class Runner:
         return found, code
 
     def _numbers(self, topic: Topic) -> TopicMetrics:
-        return self.numbers.topics.setdefault(topic.name, TopicMetrics())
+        return self.numbers.topics.setdefault((topic.name, topic.route), TopicMetrics())
 
     def _may_retry(self, topic: Topic) -> bool:
-        return may_retry(self._failing.get(topic.topic_id), topic.configs, self.clock.now_ms())
+        return may_retry(self._failing.get(topic.key), topic.configs, self.clock.now_ms())
 
     def _failed(self, topic: Topic, error: ExportError) -> int:
         """Remembers the failure and prints what is new; returns the exit code."""
-        before = self._failing.get(topic.topic_id)
+        before = self._failing.get(topic.key)
         now = self._remember(topic, error)
         if is_worth_reporting(before, now):
             then = f"; the next try is in {show_duration(now.pause_ms)}" if now.pause_ms else ""
-            self.session.progress.say(f"{topic.name}: {error}{then}")
+            self.session.progress.say(f"{topic.title}: {error}{then}")
         return error.exit_code
 
     def _remember(self, topic: Topic, error: ExportError) -> FailedExports:
-        self._caught_up_ms.pop(topic.topic_id, None)
+        self._caught_up_ms.pop(topic.key, None)
         now = count_failure(
-            self._failing.get(topic.topic_id),
+            self._failing.get(topic.key),
             str(error),
             configs=topic.configs,
             began_ms=self._round_began_ms,
             interval_ms=self._interval_ms,
         )
-        self._failing[topic.topic_id] = now
+        self._failing[topic.key] = now
         self._numbers(topic).count_failure(now.times)
         self._note(topic, failures.Failure(now.times, self.clock.wall_ms(), now.reason))
         return now
 
     def _clear_failure(self, topic: Topic) -> None:
         """Forgets the topic's failures."""
-        self._failing.pop(topic.topic_id, None)
-        if (numbers := self.numbers.topics.get(topic.name)) is not None:
+        self._failing.pop(topic.key, None)
+        if (numbers := self.numbers.topics.get((topic.name, topic.route))) is not None:
             numbers.consecutive_failures = 0
         self._note(topic, None)
 
     def _note(self, topic: Topic, failure: failures.Failure | None) -> None:
-        failures.note(self.session.settings.data, topic.name, failure)
+        failures.note(self.session.settings.data, topic.title, failure)
 
     def _export(self, job: Job, topic: Topic) -> int:
         """Exports one topic and returns the exit code. Raises AgentError and SparkError, which concern all."""
-        self.session.progress.show(f"{topic.name}: planning")
+        self.session.progress.show(f"{topic.title}: planning")
         began_ms = self.clock.now_ms()
         progress = _ExportProgress()
         try:
@@ -294,19 +301,19 @@ class Runner:
             if not report.commits:
                 self._report(topic, table_offsets(job, table_identifier(job, topic)))
         except AgentError:
-            self._caught_up_ms.pop(topic.topic_id, None)
+            self._caught_up_ms.pop(topic.key, None)
             self._numbers(topic).errors += 1
             raise
         except SparkError as error:
             # Whether Spark or this topic is to blame: the others are tried before it next time.
             self._remember(topic, error)
-            raise SparkError(f"{topic.name}: {error}") from error
+            raise SparkError(f"{topic.title}: {error}") from error
         except ExportError as error:
             # The other topics need not wait for this one.
             return self._failed(topic, error)
         self._clear_failure(topic)
         if not progress.ended_early:
-            self._caught_up_ms[topic.topic_id] = began_ms
+            self._caught_up_ms[topic.key] = began_ms
         numbers = self._numbers(topic)
         numbers.exported(self.clock.wall_ms(), caught_up=not progress.ended_early)
         numbers.bad += report.dead + report.left_out
@@ -324,12 +331,18 @@ class Runner:
         return not progress.ended_early
 
     def _report(self, topic: Topic, offsets: Mapping[int, int]) -> None:
-        """Reports the table's offsets to the agents, unless they know them."""
+        """Reports the table's offsets to the agents, unless they know them; of several tables of the topic
+        those that all have come to."""
+        job = self.session.job(self._cluster_id)
+        try:
+            offsets = offsets_of_all(job, topic, offsets)
+        except ExportError:
+            return  # Nobody knows of one table, whose own export says why; agents keep what they know.
         known = self._reported.get(topic.topic_id, {})
         if _without_zeros(known) == _without_zeros(offsets):
             return
         try:
-            source = table_source(self.session.job(self._cluster_id), topic, offsets)
+            source = table_source(job, topic, offsets)
             self.session.client.report_progress(topic, offsets, source)
         except AgentError as error:
             if not self._reports_refused:

@@ -78,7 +78,8 @@ class LoopMetrics:
     """How long the last one took."""
     round_ended_ms: int = 0
     """Wall clock; 0 before the first."""
-    topics: dict[str, TopicMetrics] = field(default_factory=dict)
+    topics: dict[tuple[str, str], TopicMetrics] = field(default_factory=dict)
+    """By name, and by table where the topic has several (`Topic.route`)."""
 
     def round_done(self, now_ms: int, took_ms: int) -> None:
         self.rounds += 1
@@ -143,23 +144,22 @@ class LoopCollector(Collector):
         numbers = self._numbers
         topics = sorted(numbers.topics.items())
         for name, text, read in _TOPIC_GAUGES:
-            gauge = GaugeMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
+            gauge = GaugeMetricFamily(f"frazil_export_{name}", text)
             for topic, one in topics:
-                gauge.add_metric([topic], read(one))
+                gauge.add_sample(gauge.name, _labels(topic), read(one))
             yield gauge
         by_code = GaugeMetricFamily(
             "frazil_export_dead_letters_by_code",
             "Rows of the dead-letter table, by reason",
-            labels=["topic", "code"],
         )
         for topic, one in topics:
             for code, count in one.dlq_by_code.items():
-                by_code.add_metric([topic, code], count)
+                by_code.add_sample(by_code.name, {**_labels(topic), "code": code}, count)
         yield by_code
         for name, text, read in _TOPIC_COUNTERS:
-            counter = CounterMetricFamily(f"frazil_export_{name}", text, labels=["topic"])
+            counter = CounterMetricFamily(f"frazil_export_{name}", text)
             for topic, one in topics:
-                counter.add_metric([topic], read(one))
+                counter.add_sample(f"{counter.name}_total", _labels(topic), read(one))
             yield counter
         yield CounterMetricFamily("frazil_export_rounds", "Rounds that ended", numbers.rounds)
         yield CounterMetricFamily(
@@ -173,6 +173,11 @@ class LoopCollector(Collector):
             "When the last round ended",
             numbers.round_ended_ms / 1000,
         )
+
+
+def _labels(topic: tuple[str, str]) -> dict[str, str]:
+    name, route = topic
+    return {"topic": name, "route": route} if route else {"topic": name}
 
 
 def parse_address(text: str) -> tuple[str, int]:

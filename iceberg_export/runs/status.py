@@ -14,6 +14,7 @@ from iceberg_export.plan.agent_client import TableSource, Topic
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, check_not_ahead
 from iceberg_export.runs.failures import Failure
 from iceberg_export.runs.job import Job, table_identifier
+from iceberg_export.runs.table_choice import each_table
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of
 from iceberg_export.table.column_rules import NO_RULES, paths_without_column
@@ -144,11 +145,23 @@ def table_offsets(job: Job, identifier: Identifier) -> dict[int, int]:
     return dict(state.offsets) if state else {}
 
 
+def offsets_of_all(job: Job, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Returns up to where every table of the topic has its records, given `offsets` of this one.
+
+    Raises ExportError."""
+    found = dict(offsets)
+    for other in each_table(topic):
+        if other.route != topic.route:
+            theirs = table_offsets(job, table_identifier(job, other))
+            found = {number: min(at, theirs.get(number, 0)) for number, at in found.items()}
+    return found
+
+
 def table_source(job: Job, topic: Topic, offsets: Mapping[int, int]) -> TableSource | None:
-    """Returns the snapshot that has these offsets. None when the table has moved on, or cannot be
-    read: what is reported of it then names none."""
+    """Returns the snapshot of the topic's own table that has these offsets. None when that is ahead of
+    them, or cannot be read: what is reported then names none."""
     try:
-        identifier = table_identifier(job, topic)
+        identifier = table_identifier(job, topic._replace(route=""))
         table = find_table(job.catalog, identifier)
         state = state_of(table)
     except ExportError:

@@ -11,6 +11,7 @@ from iceberg_export.table.catalog import Identifier, find_table, table_name
 from iceberg_export.table.commit import RecreatedError
 from iceberg_export.table.redactions import SUFFIX, is_redactions
 from iceberg_export.table.state import FOLLOWS
+from iceberg_export.table.topic_settings import TopicTable
 
 
 def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: Topic) -> Identifier:
@@ -20,11 +21,9 @@ def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: T
     the one that it has already it keeps.
     """
     topic_table = topic_settings.parse(topic.configs, topic.name)
-    is_set = topic.name in settings.table_names
-    if is_set:
-        identifier = (settings["table.namespace"], settings.table_names[topic.name])
-    else:
-        identifier = topic_table.identifier(settings["table.namespace"], table_name(topic.name))
+    is_set = topic.name in settings.table_names and not topic.route
+    identifier = _identifier(settings, topic, topic_table, topic.route)
+    _check_routes(settings, topic, topic_table)
     table = find_table(catalog, identifier)
     if table is not None:
         try:
@@ -42,8 +41,34 @@ def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: T
                 raise _name_error(topic, identifier[1], "redactions")
             return identifier
     if not is_set:
-        _check_choice(settings, topic, identifier, is_default=not topic_table.table)
+        is_default = not (topic.route or topic_table.table)
+        _check_choice(settings, topic, identifier, is_default=is_default)
     return identifier
+
+
+def each_table(topic: Topic) -> list[Topic]:
+    """Returns the topic once for each of its tables (`routes`), its own first. Raises SettingsError."""
+    settings = topic_settings.parse(topic.configs, topic.name)
+    return [topic._replace(route=route) for route in ("", *settings.routes)]
+
+
+def _identifier(settings: Settings, topic: Topic, chosen: TopicTable, route: str) -> Identifier:
+    if topic.name in settings.table_names and not route:
+        return settings["table.namespace"], settings.table_names[topic.name]
+    return chosen.identifier(settings["table.namespace"], table_name(topic.name), route)
+
+
+def _check_routes(settings: Settings, topic: Topic, chosen: TopicTable) -> None:
+    """Raises SettingsError when two tables of the topic would be one."""
+    seen: set[Identifier] = set()
+    for route in ("", *chosen.routes):
+        identifier = _identifier(settings, topic, chosen, route)
+        if identifier in seen:
+            raise SettingsError(
+                f"topic {topic.name} has table {'.'.join(identifier)} twice: route.tables names it, and so does"
+                " another entry, or it is the topic's own (frazil.iceberg.table)"
+            )
+        seen.add(identifier)
 
 
 def _name_error(topic: Topic, name: str, what: str) -> SettingsError:
@@ -66,13 +91,13 @@ def _check_choice(
         return
     if not settings.allows_namespace(namespace):
         raise SettingsError(
-            f"topic {topic.name} asks for a table in namespace {namespace} (frazil.iceberg.table); the "
+            f"topic {topic.name} asks for a table in namespace {namespace} (frazil.iceberg.table, route.tables); the "
             f"exporter allows {settings['table.namespace']}, and what table.namespaces lists"
         )
     others = topic.with_default_tables - {topic.name}
     owner = next((one for one in sorted(others) if table_name(one) == name), None)
     if owner is not None and namespace == settings["table.namespace"]:
         raise SettingsError(
-            f"topic {topic.name} asks for table {name} (frazil.iceberg.table), which is that of topic "
+            f"topic {topic.name} asks for table {name} (frazil.iceberg.table, route.tables), which is that of topic "
             f"{owner}; set table.name.{topic.name} if it is to have it"
         )

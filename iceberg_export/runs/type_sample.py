@@ -16,8 +16,11 @@ from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import PlannedSpan, next_commit_range
 from iceberg_export.records.cells import Cells, TooManyCellsError
 from iceberg_export.records.read_chunks import ChunkReader, open_reader, span_bytes
+from iceberg_export.records.routed_rows import piece_of_route
 from iceberg_export.records.rows import span_rows
+from iceberg_export.routes import Route
 from iceberg_export.runs.job import Job, table_identifier
+from iceberg_export.table import topic_settings
 from iceberg_export.table.catalog import find_table, state_of
 from iceberg_export.typed.inferred import NOTHING, Fraction, Type, draw, join, unseen_in
 from iceberg_export.typed.inferred_rows import fields_of_type, read_types
@@ -56,7 +59,8 @@ def sample_types(job: Job, topic: Topic) -> TypeSample:
     )
     reader = open_reader(plan.store, job.settings.store_options)
     enough = max(1, RECORDS_MAX // max(1, topic.partition_count))
-    texts = list(_first_values(reader, commit_range.spans, enough))
+    route = topic_settings.parse(topic.configs, topic.name).route(topic.route)
+    texts = list(_first_values(reader, commit_range.spans, enough, route))
     values, undecodable = _read(texts)
     after = _drawn(known, values)
     there = frozenset(field.name for field in fields_of_type(known))
@@ -64,7 +68,7 @@ def sample_types(job: Job, topic: Topic) -> TypeSample:
 
 
 def _first_values(
-    reader: ChunkReader, spans: Iterable[PlannedSpan], enough: int
+    reader: ChunkReader, spans: Iterable[PlannedSpan], enough: int, route: Route | None
 ) -> Iterator[bytes]:
     """Yields values that are no nulls: so many of each partition, span after span."""
     left: dict[int, int] = {}
@@ -73,7 +77,11 @@ def _first_values(
             continue
         for _, data in span_bytes(reader, [span]):
             for piece in span_rows(span, data):
-                some = piece.rows.column(names.VALUE).drop_null()[: left[span.partition]]
+                some = (
+                    piece_of_route(route, piece)
+                    .column(names.VALUE)
+                    .drop_null()[: left[span.partition]]
+                )
                 left[span.partition] -= len(some)
                 yield from some.to_pylist()
 

@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 from iceberg_export import names
 from iceberg_export.errors import PlanError
 from iceberg_export.records.read_chunks import open_reader, span_bytes
-from iceberg_export.records.rows import TimestampLimits, is_among, limit_timestamps, span_rows
+from iceberg_export.records.rows import (
+    SpanRows,
+    TimestampLimits,
+    is_among,
+    limit_timestamps,
+    span_rows,
+)
 from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE, ChunkTask, Decoding, Task
 
@@ -54,8 +60,10 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
     reader = open_reader(task.store, task.store_options)
     for span, data in span_bytes(reader, task.split.spans):
         for piece in span_rows(span, data):
-            rows = piece.rows
-            if piece.hidden and decoding.fails:
+            rows = _of_table(decoding, piece)
+            # What cannot be read is the topic's own table's.
+            is_ours = decoding.route is None or decoding.route.takes_others
+            if piece.hidden and decoding.fails and is_ours:
                 raise _undecodable(decoding.topic, f"partition {span.partition}: {piece.hidden}")
             if piece.reasons:
                 if not decoding.keeps:
@@ -75,6 +83,14 @@ def _chunk_rows(task: ChunkTask) -> Iterator[pa.Table]:
                 yield rows
             else:
                 yield from _decoded(decoding, decoding.typing, rows)
+
+
+def _of_table(decoding: Decoding, piece: SpanRows) -> pa.Table:
+    if decoding.route is None:
+        return piece.rows
+    from iceberg_export.records.routed_rows import piece_of_route
+
+    return piece_of_route(decoding.route, piece)
 
 
 def _undecodable(topic: str, what: str) -> PlanError:

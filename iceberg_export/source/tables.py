@@ -25,6 +25,7 @@ from iceberg_export.files.target import Target
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.plan.splits import TopicPlan, check_not_ahead
 from iceberg_export.records.decode import Ints
+from iceberg_export.routes import read_route
 from iceberg_export.source.filters import OFFSET_END, QueryRange
 from iceberg_export.source.planning import (
     BEYOND_ALL,
@@ -135,7 +136,8 @@ def plan_table(
             "topic alone"
         )
     fails = topic_table.bad_records == "fail"
-    decoding = Decoding(fails=fails, timestamps=_timestamp_range(options))
+    route = read_route(options.table, table.metadata.properties)
+    decoding = Decoding(fails=fails, timestamps=_timestamp_range(options), route=route)
     if topic_table.typed != is_typed(table):
         # Raw rows beside decoded ones would look like records without any fields.
         raise SettingsError(
@@ -166,7 +168,7 @@ def _left_out_ahead(table: Table, topic_id: str, starts: Mapping[int, int]) -> M
         return {}
     namespace, name = table.name()[-2:]
     identifier = (namespace, name)
-    noted = find_redactions(table.catalog, identifier, topic_id)
+    noted = find_redactions(table, topic_id)
     redacted = redacted_places(noted, min(starts.values()))
     if not dead_letter_table.exists(table.catalog, identifier, topic_id):
         return redacted

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from iceberg_export.plan.splits import Split, StoreAddress
+from iceberg_export.routes import Route
 
 CORRUPT = "_corrupt_record"
 """The column of records that cannot be decoded, which Spark's sources name so."""
@@ -35,6 +36,8 @@ class Decoding(NamedTuple):
     """It has a row all the same, with `CORRUPT` instead of fields."""
     topic: str = ""
     """Of a topic alone, for errors."""
+    route: Route | None = None
+    """Which records are the table's; None: all."""
     left_out: Mapping[int, Any] = {}
     """Offsets by partition that are dead letters, as arrays: a table will not have them."""
 

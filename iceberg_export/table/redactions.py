@@ -3,7 +3,8 @@
 They lie in a table beside it, `<table>__redacted`, a row for each record, by partition and offset. So a
 redacted record stays away whatever becomes of the topic's table: exports leave it out when offsets go
 back, or when the table is made anew from the log, which may have the record still. The rows here are
-committed before those there go (`upkeep.redact`), and are never taken back.
+committed before those there go (`upkeep.redact`), and are never taken back. The tables of one topic (`routes`) have
+one such table, that of the topic's own: a record may become another table's when routes change.
 """
 
 import contextlib
@@ -14,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,6 +26,8 @@ from iceberg_export.table.catalog import Identifier, existing_table, find_table,
 from iceberg_export.table.state import CLUSTER_ID, TOPIC, TOPIC_ID
 
 SUFFIX = "__redacted"
+REDACTIONS_OF = "frazil.redactions-of"
+"""Property of a table: namespace and name of the one whose redactions are its, too; without it its own are."""
 REDACTED_BY = "redacted_by"
 REDACTED_AT = "redacted_at"
 REASON = "reason"
@@ -63,31 +65,36 @@ def is_redactions(table: Table) -> bool:
     return REDACTION_ID in table.schema().column_names
 
 
-def find_redactions(catalog: Catalog, identifier: Identifier, topic_id: str) -> Table | None:
-    """Returns the redactions of the topic's table `identifier`; None when there are none.
+def _redactions_of(table: Table) -> Identifier:
+    text = table.metadata.properties.get(REDACTIONS_OF, ".".join(table.name()[-2:]))
+    namespace, _, name = text.rpartition(".")
+    return redactions_identifier((namespace, name))
+
+
+def find_redactions(table: Table, topic_id: str) -> Table | None:
+    """Returns the redactions of the topic's table; None when there are none.
 
     Raises StateError when a table of that name is none of the exporter's.
     """
-    table = find_table(catalog, redactions_identifier(identifier))
-    if table is None:
+    ours = _redactions_of(table)
+    found = find_table(table.catalog, ours)
+    if found is None:
         return None
-    owner = table.metadata.properties.get(TOPIC_ID)
-    if owner is None or not is_redactions(table):
+    owner = found.metadata.properties.get(TOPIC_ID)
+    if owner is None or not is_redactions(found):
         raise StateError(
-            f"table {'.'.join(redactions_identifier(identifier))} was not made by `frazil export redact`;"
+            f"table {'.'.join(ours)} was not made by `frazil export redact`;"
             " it has the name of the table's redactions: give one of the two another name"
         )
-    return table if owner == topic_id else None
+    return found if owner == topic_id else None
 
 
-def make_redactions(
-    catalog: Catalog, identifier: Identifier, *, topic: str, topic_id: str, cluster_id: str
-) -> Table:
-    """Returns the redactions of the table `identifier`, made if there are none. Raises StateError, CatalogError."""
-    found = find_redactions(catalog, identifier, topic_id)
+def make_redactions(of: Table, *, topic: str, topic_id: str, cluster_id: str) -> Table:
+    """Returns the redactions of a table, made if there are none. Raises StateError, CatalogError."""
+    found = find_redactions(of, topic_id)
     if found is not None:
         return found
-    ours = redactions_identifier(identifier)
+    ours, catalog = _redactions_of(of), of.catalog
     properties = {TOPIC: topic, TOPIC_ID: topic_id, CLUSTER_ID: cluster_id, "format-version": "2"}
 
     def make() -> None:

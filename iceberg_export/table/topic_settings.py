@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeVar
 
+from iceberg_export import routes
 from iceberg_export.errors import SettingsError
 from iceberg_export.names import KEY
+from iceberg_export.routes import Route
 from iceberg_export.table.column_rules import (
     NO_RULES,
     ColumnRules,
@@ -201,6 +203,9 @@ class TopicTable:
     columns_mask: tuple[tuple[str, Mask], ...] = _setting(parse_mask, default=())
     sort_order: tuple[SortTerm, ...] | None = _setting(_sort_order, default=None)
     """None: the table stays as it is; (): it has no order."""
+    route_by: str = _setting(routes.parse_by, default="")
+    route_tables: tuple[tuple[str, str], ...] = _setting(routes.parse_tables, default=())
+    """Of records with these values; () when all are the topic's own table's."""
     bad_records: str = _setting(_choice("dlq", "fail", "drop"), default="dlq")
     schema_evolution: str = _setting(_choice("add", "strict"), default="add")
     types: str = _setting(_choice("portable", "iceberg"), default="portable")
@@ -221,11 +226,21 @@ class TopicTable:
         """Which columns are dropped, renamed or masked."""
         return ColumnRules(self.columns_drop, self.columns_rename, self.columns_mask)
 
-    def identifier(self, namespace: str, default: str) -> tuple[str, str]:
-        """Namespace and name of the table."""
-        if not self.table:
+    @property
+    def routes(self) -> list[str]:
+        """The tables that the topic has beside its own."""
+        return list(dict.fromkeys(table for _, table in self.route_tables))
+
+    def route(self, table: str) -> Route | None:
+        """Returns which records a table has, one of `routes` or "" for the topic's own; None: all."""
+        return routes.route_of(self.route_by, self.route_tables, table)
+
+    def identifier(self, namespace: str, default: str, route: str = "") -> tuple[str, str]:
+        """Namespace and name of the table, or of one of `routes`."""
+        chosen = route or self.table
+        if not chosen:
             return namespace, default
-        before, dot, name = self.table.rpartition(".")
+        before, dot, name = chosen.rpartition(".")
         return (before, name) if dot else (namespace, name)
 
 
@@ -258,6 +273,8 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
         _check_infer(found, topic)
     if found.column_rules != NO_RULES:
         _check_column_rules(found, topic)
+    if found.route_by or found.route_tables:
+        _check_routes(found, topic)
     _check_inline("value", found.value_schema, found.value_mode, found.value_schema_json, topic)
     _check_inline("key", found.key_schema, found.key_mode, found.key_schema_json, topic)
     return found
@@ -295,6 +312,25 @@ def _check_column_rules(found: TopicTable, topic: str) -> None:
                 f"topic {topic}: mode upsert finds rows by {KEY}: {PREFIX}columns.* cannot have a rule for"
                 f" {path}"
             )
+
+
+def _check_routes(found: TopicTable, topic: str) -> None:
+    if not (found.route_by and found.route_tables):
+        raise SettingsError(
+            f"topic {topic}: {PREFIX}route.by says where the value is that {PREFIX}route.tables has tables for:"
+            " set both, or neither"
+        )
+    if found.mode == "upsert":
+        raise SettingsError(
+            f"topic {topic}: {PREFIX}route.by is for mode append: in mode upsert the next record of a key could"
+            " be of another table, and its row would stay in both"
+        )
+    route = found.route("")
+    if route is not None and route.path and found.value_mode != "json":
+        raise SettingsError(
+            f"topic {topic}: {PREFIX}route.by={route.by} is a field of JSON values, and {PREFIX}value.mode is"
+            f" {found.value_mode}; route by a header (kafka_headers.NAME) or by kafka_key"
+        )
 
 
 def _check_infer(found: TopicTable, topic: str) -> None:

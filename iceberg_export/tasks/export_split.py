@@ -26,6 +26,7 @@ from iceberg_export.plan.splits import CommitRange, Split, StoreAddress
 from iceberg_export.records.decode import Ints, Tally
 from iceberg_export.records.last_records import LastRowOfEach
 from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.routed_rows import piece_of_route
 from iceberg_export.records.rows import (
     SpanRows,
     TimestampLimits,
@@ -33,6 +34,7 @@ from iceberg_export.records.rows import (
     limit_timestamps,
     span_rows,
 )
+from iceberg_export.routes import Route
 from iceberg_export.table.state import LastRecord
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
@@ -84,6 +86,8 @@ class TaskSetup(NamedTuple):
     timestamps: TimestampLimits | None = None
     upsert: bool = False
     """Rows are left for the tasks of their buckets."""
+    route: Route | None = None
+    """Which records are the table's; None: all."""
 
 
 class SplitResult(NamedTuple):
@@ -104,6 +108,8 @@ class SplitResult(NamedTuple):
     """In mode upsert: what there is instead of `files`."""
     last_records: Mapping[int, LastRecord] = {}
     """The last record of each partition."""
+    elsewhere: int = 0
+    """Rows of the topic's other tables."""
 
 
 class _Rows:
@@ -117,17 +123,20 @@ class _Rows:
         bad = setup.bad
         self._dead_files = FileWriter(bad.target, name) if bad.target is not None else None
         self.left_out = 0
+        self.elsewhere = 0
         self.first_reason = ""
         self.unknown: dict[str, set[Message]] = {}
         self.seen: dict[str, str] = {}
 
     def take(self, piece: SpanRows) -> None:
-        if piece.reasons:
-            bad = self._kept(unreadable_batches(piece.rows, piece.reasons))
+        rows = piece_of_route(self._setup.route, piece)
+        self.elsewhere += piece.rows.num_rows - rows.num_rows
+        if piece.reasons and rows.num_rows:
+            bad = self._kept(unreadable_batches(rows, piece.reasons))
             if bad.num_rows:
                 self._put_aside(bad)
-        else:
-            self._take_records(self._kept(piece.rows))
+        elif rows.num_rows:
+            self._take_records(self._kept(rows))
 
     def _kept(self, rows: pa.Table) -> pa.Table:
         """Leaves out what is a dead letter already, or was redacted."""
@@ -220,7 +229,7 @@ def export_split(setup: TaskSetup, split: Split, attempt: int) -> SplitResult:
         files, dead_files, shuffled = out.close()
     return SplitResult(
         split.number, files, tallies, dead_files, out.left_out, out.first_reason, shuffled=shuffled,
-        last_records=last.last_records(),
+        last_records=last.last_records(), elsewhere=out.elsewhere,
     )  # fmt: skip
 
 
@@ -247,7 +256,8 @@ def check_complete(
         written = sum(file.record_count for file in result.files)
         written += sum(file.taken for file in result.shuffled)
         rows += written
-        written += sum(file.record_count for file in result.dead_files) + result.left_out
+        written += sum(file.record_count for file in result.dead_files)
+        written += result.left_out + result.elsewhere
         if written != sum(tally.rows for tally in result.tallies.values()):
             raise PlanError("a task's files hold another number of rows than it decoded")
         for partition, tally in result.tallies.items():

@@ -77,7 +77,7 @@ def plan_redaction(job: Job, topic: Topic, where: str | None) -> RedactionPlan:
             " tombstone for the key, which takes its row away for good"
         )
     wanted = AlwaysTrue() if where is None else _parsed(where, table)
-    noted = redacted_places(find_redactions(job.catalog, identifier, topic.topic_id))
+    noted = redacted_places(find_redactions(table, topic.topic_id))
     if where is None and not noted:
         raise SettingsError(f"nothing of topic {topic.name} was redacted yet; say --where")
     scan = table.scan(row_filter=wanted, selected_fields=(names.PARTITION, names.OFFSET))
@@ -108,8 +108,7 @@ def redact(job: Job, topic: Topic, plan: RedactionPlan, *, by: str, reason: str)
     redaction_id = f"{job.run_id}-redact"
     if plan.added:
         noted = make_redactions(
-            job.catalog,
-            plan.identifier,
+            plan.table,
             topic=topic.name,
             topic_id=topic.topic_id,
             cluster_id=job.cluster_id,

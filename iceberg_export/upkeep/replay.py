@@ -94,10 +94,9 @@ def _decode(export: TopicExport, state: State) -> list[ReplayResult]:
     groups = group_files(scan_files(letters), job.settings.number("split.bytes.max"))
     if not groups:
         return []
-    noted = find_redactions(job.catalog, export.identifier, export.topic.topic_id)
-    redacted = redacted_places(noted)
-    bytes_max = job.settings.number("file.bytes.max")
     table = existing_table(job.catalog, export.identifier)
+    redacted = redacted_places(find_redactions(table, export.topic.topic_id))
+    bytes_max = job.settings.number("file.bytes.max")
 
     def setup() -> ReplaySetup:
         nonlocal table

@@ -25,8 +25,9 @@ from iceberg_export.files.rewrite import Unwanted, deleted_unless_committed, row
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import TopicPlan, check_not_ahead
 from iceberg_export.runs.job import Job, table_identifier
-from iceberg_export.table import commit, state
+from iceberg_export.table import commit, state, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
+from iceberg_export.table.settings_kept import keep_setting, route_setting
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.without_rows import without_rows
@@ -112,7 +113,17 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
             replays=replays,
         )
         _reset_table(job, dead, target._replace(to=dict(report.offsets), follows=follows))
+    if to is None:
+        _follow_route(job, topic, wanted)
     return report
+
+
+def _follow_route(job: Job, topic: Topic, wanted: WantedOffsets) -> None:
+    """Lets the table, whose records are all to come again, have those that the settings say by now."""
+    route = topic_settings.parse(topic.configs, topic.name).route(topic.route)
+    table = maintain.load(job, wanted.identifier)
+    setting = route_setting(route)
+    keep_setting(job.catalog, wanted.identifier, table, setting, has_data=False, pause=job.pause)
 
 
 def _reconcile(job: Job, table: Table, dead: Table) -> None:

@@ -16,6 +16,8 @@ record that is in neither, since it cannot be decoded, is a difference, unless t
 such records. Fields of values (keys) are not compared where `value.schema=latest` and the subject
 has more than one version.
 
+Of a topic with several tables the records of this one count: its route (`routes`) says which, for both sides alike.
+
 Records that were redacted (`table.redactions`) are left out on both sides: the table may not have them, and what
 is compared is the rest.
 
@@ -48,6 +50,7 @@ from iceberg_export.plan.splits import (
 from iceberg_export.records.checksum import BLOCK_BITS, Block, Sums, add_sums, sum_rows
 from iceberg_export.records.decode import Ints
 from iceberg_export.records.read_chunks import open_reader, span_bytes
+from iceberg_export.records.routed_rows import piece_of_route
 from iceberg_export.records.rows import (
     ROW_SCHEMA,
     SpanRows,
@@ -55,7 +58,8 @@ from iceberg_export.records.rows import (
     span_rows,
     without_content,
 )
-from iceberg_export.runs.job import Job, load_topic_types, table_identifier
+from iceberg_export.routes import Route, read_route
+from iceberg_export.runs.job import Job, load_topic_types
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.evolve import canonical_type
@@ -104,6 +108,8 @@ class ChunkTask(NamedTuple):
     """Those of the dead letters that have no content."""
     redacted: Mapping[int, Ints] = {}
     """Records that are to be in no table."""
+    route: Route | None = None
+    """Which records are to be in this one; None: all."""
 
 
 class TableTask(NamedTuple):
@@ -194,7 +200,10 @@ class _Log:
         self._redacted = 0
 
     def add(self, piece: SpanRows) -> None:
-        task, rows = self._task, piece.rows
+        task = self._task
+        rows = piece_of_route(task.route, piece)
+        if rows.num_rows == 0:
+            return
         if piece.reasons:
             rows = unreadable_batches(rows, piece.reasons)
         if task.redacted and rows.num_rows:
@@ -393,9 +402,10 @@ class _Comparison:
             if self._types is not None
             else frozenset[str]()
         )
-        noted = find_redactions(job.catalog, table_identifier(job, topic), topic.topic_id)
+        noted = find_redactions(table, topic.topic_id)
         self._redacted = redacted_places(noted)
         self.redactions = redactions_in(noted) if noted is not None else []
+        self._route = read_route(".".join(table.name()), table.metadata.properties)
         # Nor before which record a column was added that somebody had dropped.
         self.not_compared = added_again(table)
         self._fit()
@@ -457,7 +467,7 @@ class _Comparison:
         def task(split: Split) -> ChunkTask:
             return ChunkTask(
                 plan.store, options, split, reference, compacted,
-                self._typing, self.columns, self._dead, self._withheld, self._redacted,
+                self._typing, self.columns, self._dead, self._withheld, self._redacted, self._route,
             )  # fmt: skip
 
         return _added_up(

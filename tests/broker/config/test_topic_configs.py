@@ -14,6 +14,7 @@ from broker.config.topic_configs import (
     describe_topic,
     effective,
 )
+from iceberg_export import routes
 from iceberg_export.errors import SettingsError
 from iceberg_export.table import topic_settings
 from iceberg_export.table.schema import partition_spec, table_schema
@@ -433,3 +434,66 @@ def test_records_are_held_for_the_export_as_long_as_the_topic_says() -> None:
     assert effective(held, kafka).hold_ms == 5000
     held["frazil.iceberg.retention.hold"] = "false"
     assert effective(held, kafka).hold_ms == -1
+
+
+ROUTES = {
+    "frazil.iceberg.value.mode": "json",
+    "frazil.iceberg.route.by": "type",
+    "frazil.iceberg.route.tables": 'refund:refunds,"a b":shop.b',
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, None),
+        ({"value.mode": "avro", "route.by": "kafka_headers.type"}, None),
+        ({"value.mode": "raw", "route.by": "kafka_key"}, None),
+        ({"route.by": ""}, "go together"),
+        ({"route.tables": ""}, "go together"),
+        ({"mode": "upsert"}, "mode=append"),
+        ({"value.mode": "avro"}, "is a field of JSON values"),
+    ],
+)
+def test_routes_need_a_value_to_go_by_and_tables_that_only_grow(
+    more: dict[str, str], said: str | None
+) -> None:
+    configs = ROUTES | {f"frazil.iceberg.{name}": value for name, value in more.items()}
+    refusal = check_together(configs)
+    assert (said in (refusal or "")) if said else refusal is None
+    exporter_takes = True
+    try:
+        topic_settings.parse(configs, "t")
+    except SettingsError:
+        exporter_takes = False
+    assert exporter_takes == (said is None)
+
+
+@pytest.mark.parametrize(
+    "by",
+    ["", "type", "a.b", "a..b", ".a", "a b", "a:b", "kafka_headers", "kafka_headers.x.y", "kafka_key",
+     "kafka_key.id", 'a"', "x" * 256, "é"],
+)  # fmt: skip
+def test_agents_take_the_places_of_values_that_the_exporter_reads(by: str) -> None:
+    taken = check("frazil.iceberg.route.by", by) is None
+    try:
+        routes.parse_by(by)
+    except SettingsError:
+        assert not taken
+    else:
+        assert taken
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a:b", " a : b.c , d:e", '"a b":c', '"":c', "a:b,", ",a:b", "a:b,a:c", '"a":b,a:c', "a", "a:b:c", "a:b c",
+     "a:.b", "a:b;c", ",".join(f"v{n}:t{n}" for n in range(17)), ",".join(f"v{n}:t{n % 16}" for n in range(40))],
+)  # fmt: skip
+def test_agents_take_the_routes_that_the_exporter_reads(text: str) -> None:
+    taken = check("frazil.iceberg.route.tables", text) is None
+    try:
+        routes.parse_tables(text.strip())
+    except SettingsError:
+        assert not taken
+    else:
+        assert taken

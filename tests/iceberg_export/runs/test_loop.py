@@ -158,7 +158,7 @@ def test_spark_is_started_anew_after_it_failed(world, loop, monkeypatch):
     monkeypatch.setattr(spark, "start", lambda _given, _progress: starts.pop(0))
     assert run_for(loop, 90) == ["orders: 5 records in 1 files into table frazil.orders"]
     assert broken.closed
-    assert loop.numbers.topics["orders"].errors == 1
+    assert loop.numbers.topics["orders", ""].errors == 1
 
 
 def test_one_topics_trouble_is_counted_and_leaves_the_others_alone(world, loop):
@@ -167,8 +167,8 @@ def test_one_topics_trouble_is_counted_and_leaves_the_others_alone(world, loop):
     world.create("zebras", 1, topic_id="ee" * 16)
     world.commit("zebras", {0: [some_records(3)]})
     assert run_for(loop, 1)[1:] == ["zebras: 3 records in 1 files into table frazil.zebras"]
-    assert loop.numbers.topics["orders"].errors == 1
-    assert loop.numbers.topics["zebras"].errors == 0
+    assert loop.numbers.topics["orders", ""].errors == 1
+    assert loop.numbers.topics["zebras", ""].errors == 0
 
 
 def test_a_topic_that_keeps_failing_is_tried_and_told_ever_more_seldom(world, loop):
@@ -179,8 +179,8 @@ def test_a_topic_that_keeps_failing_is_tried_and_told_ever_more_seldom(world, lo
         *("60 s", "2 min", "4 min", "8 min", "10 min")
     ]
     # At 0, 1, 3, 7 and 15 minutes, then every ten.
-    assert loop.numbers.topics["orders"].errors == 15
-    assert loop.numbers.topics["orders"].consecutive_failures == 15
+    assert loop.numbers.topics["orders", ""].errors == 15
+    assert loop.numbers.topics["orders", ""].consecutive_failures == 15
 
 
 def test_a_topic_whose_settings_were_mended_is_tried_at_the_next_look(world, loop):
@@ -188,14 +188,14 @@ def test_a_topic_whose_settings_were_mended_is_tried_at_the_next_look(world, loo
     loop.time.after(16 * 60, lambda: world.configs.update(orders={}))
     out = run_for(loop, 17 * 60 + 30)
     assert out == ["orders: 5 records in 1 files into table frazil.orders"]
-    assert loop.numbers.topics["orders"].consecutive_failures == 0
+    assert loop.numbers.topics["orders", ""].consecutive_failures == 0
 
 
 def test_a_failing_topic_that_is_switched_off_is_forgotten(world, loop):
     world.configs["orders"] = {"mode": "sideways"}
     loop.time.after(90, lambda: world.configs.update(orders={"enable": "false"}))
     run_for(loop, 3 * 60)
-    assert loop.numbers.topics["orders"].consecutive_failures == 0
+    assert loop.numbers.topics["orders", ""].consecutive_failures == 0
     assert failures.load(loop.session.settings.data) == {}
 
 
@@ -553,3 +553,30 @@ def test_a_process_that_runs_at_an_interval_ends_well_when_it_is_asked_to(world,
     assert process.returncode == 0
     assert "asked to stop: what was begun is in, or invisible" in said
     assert world.pins == {}
+
+
+def test_each_table_of_a_topic_is_due_fails_and_is_counted_by_itself(world, loop):
+    world.configs["orders"] = {
+        "route.by": "kafka_key",
+        "route.tables": "key-0:zeros,key-2:secret.twos",
+        "max.lag.ms": str(HOUR_MS),
+    }
+    told = run_for(loop, 1)
+    assert told == [
+        "orders: 3 records in 1 files into table frazil.orders",
+        "orders: 1 records in 1 files into table frazil.zeros",
+    ]
+    assert (
+        "orders (secret.twos): topic orders asks for a table in namespace" in loop.said.getvalue()
+    )
+    assert world.exported == {}, "one table has nothing yet"
+    found = {one.name: one for one in metrics.LoopCollector(loop.numbers).collect()}
+    labels = [sample.labels for sample in found["frazil_export_rows"].samples]
+    assert labels == [
+        {"topic": "orders"},
+        {"topic": "orders", "route": "secret.twos"},
+        {"topic": "orders", "route": "zeros"},
+    ]
+    world.configs["orders"]["route.tables"] = "key-0:zeros,key-2:twos"
+    assert "into table frazil.twos" in run_for(loop, 1)[-1]
+    assert world.exported == {"orders": {"0": 5}}

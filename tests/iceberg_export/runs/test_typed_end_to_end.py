@@ -4,8 +4,10 @@ Three topics, Avro, Protobuf and JSON, are written to while an export runs over 
 thread; the schema of each grows twice meanwhile. Where the registry is only the agent says. One record in each is no record of its schema.
 """
 
+import io
 import json
 import threading
+import time
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,10 +21,17 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
 from iceberg_export.plan.agent_client import Pinned
+from iceberg_export.progress import Progress
 from iceberg_export.runs.export import export_topic
 from iceberg_export.runs.job import Job
+from iceberg_export.runs.loop import Clock, Runner, StopRequest
+from iceberg_export.runs.session import Session
+from iceberg_export.runs.table_choice import each_table
+from iceberg_export.settings import parse
+from iceberg_export.tasks import spark
 from iceberg_export.verify.proof import verify_topic
 from protocol.schemas.proto_text import load_files
+from tests.iceberg_export.kit.tasks import HereRunner
 from tests.iceberg_export.kit.world import make_job
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev
@@ -209,6 +218,7 @@ def test_three_topics_whose_schemas_grow_while_they_are_exported(cluster, job_of
     assert set(keys.to_pylist()) == {"k"}
 
 
+@pytest.mark.integration
 def test_a_topic_of_json_with_a_schema_of_its_own_needs_no_registry(tmp_path):
     with FrazilDev(tmp_path) as agent:
         tags = {"type": "array", "items": {"type": "string"}}
@@ -233,3 +243,54 @@ def test_a_topic_of_json_with_a_schema_of_its_own_needs_no_registry(tmp_path):
         ]
         assert verify_topic(job, topic).problems == ()
         job.catalog.engine.dispose()
+
+
+@pytest.mark.integration
+def test_events_of_several_kinds_go_to_their_tables_and_agents_hear_of_what_all_have(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(spark, "start", lambda _given, _progress: HereRunner())
+    configs = {
+        "value.mode": "json",
+        "value.schema": "infer",
+        "route.by": "payload.kind",
+        "route.tables": "refund:refunds,gift:gifts",
+    }
+    kinds = ["order", "refund", "gift", "refund"]
+    with FrazilDev(tmp_path) as agent:
+        admin = AdminClient({"bootstrap.servers": agent.bootstrap})
+        named = {f"frazil.iceberg.{name}": text for name, text in configs.items()}
+        create_topic(admin, "events", 3, named)
+        producer = Producer({"bootstrap.servers": agent.bootstrap})
+        settings = parse(
+            data=tmp_path / "tables",
+            config=None,
+            assignments=[f"agent=http://127.0.0.1:{agent.http_port}"],
+        )
+        session = Session(settings, Progress(io.StringIO(), lambda: 0.0))
+        clock = Clock(time.monotonic, lambda: int(time.time() * 1000), time.sleep)
+        runner = Runner(session, clock, StopRequest(), io.StringIO(), "events")
+        for first in range(0, 900, 300):
+            for number in range(first, first + 300):
+                event = {"id": number, "payload": {"kind": kinds[number % 4]}}
+                producer.produce("events", json.dumps(event), partition=number % 3)
+            assert producer.flush(60) == 0
+            assert runner.once() == 0
+        found = {
+            table: sorted(
+                session.catalog.load_table(("frazil", table)).scan().to_arrow()["id"].to_pylist()
+            )
+            for table in ("events", "refunds", "gifts")
+        }
+        assert found == {
+            "events": [number for number in range(900) if number % 4 == 0],
+            "refunds": [number for number in range(900) if number % 2],
+            "gifts": [number for number in range(900) if number % 4 == 2],
+        }
+        topics = session.client.topics()
+        (topic,) = (one for one in topics.topics if one.name == "events")
+        assert topic.exported == dict.fromkeys(range(3), 300)
+        job = session.job(topics.cluster_id)
+        assert [verify_topic(job, one).records for one in each_table(topic)] == [225, 450, 225]
+        session.close()
+        session.catalog.engine.dispose()

@@ -3,6 +3,8 @@
 import json
 
 from iceberg_export import names
+from iceberg_export.runs.export import export_topic
+from iceberg_export.runs.table_choice import each_table
 from protocol.records import Record
 from tests.iceberg_export.kit.world import World
 from tests.iceberg_export.source.test_queries import NOW, decoded_rows, exported, options
@@ -55,3 +57,32 @@ def test_what_is_not_exported_yet_is_masked_renamed_and_dropped_as_the_tables_ro
         ("Ulm", "A", False, False),
         ("Bonn", "B", False, False),
     ]
+
+
+def test_what_is_not_exported_yet_of_a_table_with_a_route_is_its_records_alone(tmp_path):
+    world = World(tmp_path / "store")
+    world.create("orders", 1)
+    world.configs["orders"] = {
+        "value.mode": "json",
+        "value.schema": "infer",
+        "route.by": "type",
+        "route.tables": "refund:refunds",
+    }
+
+    def send(*values):
+        records = [Record(timestamp=NOW, value=json.dumps(one).encode()) for one in values]
+        world.commit("orders", {0: [records]})
+
+    send({"type": "refund"}, {"type": "order"})
+    with exported(world, tmp_path) as (address, job):
+        _own, refunds = each_table(*job.client.topics().topics)
+        export_topic(job._replace(run_id="r2"), refunds)
+        send({"type": "order"}, {"type": "refund"}, {"type": "refund"})
+        found = {
+            table: decoded_rows(options(address, table=table), job.catalog)
+            for table in ("orders", "refunds")
+        }
+    assert {table: [row[names.OFFSET] for row in rows] for table, rows in found.items()} == {
+        "orders": [1, 2],
+        "refunds": [0, 3, 4],
+    }

@@ -2,7 +2,8 @@
 
 import pytest
 
-from iceberg_export.errors import SettingsError
+from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.routes import ROUTE, Route, read_route, route_text
 from iceberg_export.table.column_rules import Mask
 from iceberg_export.table.topic_settings import (
     PartitionTerm,
@@ -50,7 +51,7 @@ def test_every_setting_is_read():
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
         "latest", "by-id", "{}", "", "debezium", (), ("email", "address.street"), (("city", "town"),),
         (("name", Mask("hash")), ("phone", Mask("truncate", 3)), ("iban", Mask("null"))),
-        (SortTerm("city"), SortTerm("price", True)), "fail", "strict", "iceberg", 2_097_152, 1000, True,
+        (SortTerm("city"), SortTerm("price", True)), "", (), "fail", "strict", "iceberg", 2_097_152, 1000, True,
         5,
     )  # fmt: skip
 
@@ -123,3 +124,77 @@ def test_a_table_has_the_exporters_namespace_unless_it_names_its_own():
     assert TopicTable().identifier("frazil", "orders") == ("frazil", "orders")
     assert TopicTable(table="o").identifier("frazil", "orders") == ("frazil", "o")
     assert TopicTable(table="a.b.o").identifier("frazil", "orders") == ("a.b", "o")
+
+
+ROUTED = {
+    "value.mode": "json",
+    "route.by": "type",
+    "route.tables": 'refund:refunds,"a b" : shop.b,c:shop.b',
+}
+
+
+def routed(**more):
+    said = {**ROUTED, **{name.replace("_", "."): value for name, value in more.items()}}
+    return parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
+
+
+def test_routes_are_values_with_tables_and_the_topics_own_table_has_all_others():
+    found = routed()
+    assert found.routes == ["refunds", "shop.b"]
+    assert found.route("refunds") == Route("type", ("refund",))
+    assert found.route("shop.b") == Route("type", ("a b", "c"))
+    assert found.route("") == Route("type", ("a b", "c", "refund"), takes_others=True)
+    assert TopicTable().route("") is None
+
+
+@pytest.mark.parametrize(
+    ("by", "path", "header"),
+    [
+        ("type", ("type",), None),
+        ("payload.kind", ("payload", "kind"), None),
+        ("kafka_headers.ce.type", (), "ce.type"),
+        ("kafka_key", (), None),
+    ],
+)
+def test_a_value_is_in_a_field_a_header_or_the_key(by, path, header):
+    route = routed(route_by=by).route("")
+    assert (route.path, route.header) == (path, header)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"route_by": ""}, "set both, or neither"),
+        ({"route_tables": " "}, "set both, or neither"),
+        ({"mode": "upsert"}, "is for mode append"),
+        (
+            {"value_mode": "avro"},
+            "is a field of JSON values, and frazil.iceberg.value.mode is avro",
+        ),
+        ({"route_by": "a..b"}, "must be a field of JSON values"),
+        ({"route_by": "kafka_headers"}, "must be a field of JSON values"),
+        ({"route_by": "kafka_key.id"}, "must be a field of JSON values"),
+        ({"route_by": 'a"b'}, "must be a field of JSON values"),
+        ({"route_tables": "a:b,"}, "ends with a comma"),
+        ({"route_tables": "a"}, "cannot be read at 'a'"),
+        ({"route_tables": "a:b c:d"}, "cannot be read"),
+        ({"route_tables": "a:b,a:c"}, "names a twice"),
+        (
+            {"route_tables": ",".join(f"v{n}:t{n}" for n in range(17))},
+            "at most 1000 values and 16 tables",
+        ),
+        ({"route_tables": ",".join(f"v{n}:t" for n in range(1001))}, "at most 1000 values"),
+    ],
+)
+def test_routes_that_cannot_be_are_refused_with_the_reason(more, said):
+    with pytest.raises(SettingsError, match="topic orders: ") as refused:
+        routed(**more)
+    assert said in str(refused.value)
+
+
+def test_a_table_notes_its_route_and_reads_it_again():
+    for route in (Route("type", ("a", "ü")), Route("x.y", (), takes_others=True), None):
+        assert read_route("t", {ROUTE: route_text(route)}) == route
+    assert read_route("t", {}) is None
+    with pytest.raises(StateError, match="cannot be read"):
+        read_route("t", {ROUTE: "{}"})
