@@ -10,6 +10,7 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import aiokafka
@@ -143,9 +144,15 @@ class Loop:
     """An event loop in a thread, for aiokafka."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        begun: Future[asyncio.AbstractEventLoop] = Future()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=[self._wait(begun)], daemon=True)
         self._thread.start()
+        self._loop = begun.result(CALL_S)
+
+    async def _wait(self, begun: Future[asyncio.AbstractEventLoop]) -> None:
+        begun.set_result(asyncio.get_running_loop())
+        await self._ended.wait()
 
     def run(self, make: Callable[[], Any]) -> Any:
         """The result of the awaitable that `make`, called in the loop, gives."""
@@ -156,9 +163,8 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(made(), self._loop).result(CALL_S)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(CALL_S)
 
 
 class AiokafkaProducer(TxnProducer):
@@ -207,9 +213,10 @@ class AiokafkaProducer(TxnProducer):
         self._do(self.client.abort_transaction)
 
     def close(self) -> None:
-        # It reports the error that it died of once more.
+        # It reports the error that it died of once more, and leaves its connections open then.
         with contextlib.suppress(TransactionError):
             self._do(self.client.stop)
+        self._do(self.client.client.close)
         if self._own:
             self.loop.stop()
 
