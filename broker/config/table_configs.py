@@ -23,6 +23,7 @@ _BY_SCHEMA = ("json", "avro", "protobuf")
 _SCHEMAS = ("by-id", "latest", "inline", "infer")
 _SCHEMA_BYTES_MAX = 16_384
 _ENVELOPE = f"{PREFIX}envelope"
+_TRANSACTIONS = f"{_ENVELOPE}.transactions"
 VALUE_SCHEMA: Final = f"{PREFIX}value.schema"
 _PARTITION_BY = f"{PREFIX}partition.by"
 _COLUMNS: Final = {
@@ -183,6 +184,9 @@ TABLE_CONFIGS: Final = (
     ConfigRow(_ENVELOPE, Kind.STRING, "none",
               "Values are change events, whose rows are the table's: debezium (before, after, op) or"
               " maxwell (data, type); none: a value is a row.", choices=("none", "debezium", "maxwell")),
+    ConfigRow(_TRANSACTIONS, Kind.BOOLEAN, "false",
+              "Whether columns say of which transaction a change is, as Debezium's connectors tell with"
+              " provide.transaction.metadata=true."),
     ConfigRow(f"{PREFIX}key.mode", Kind.STRING, "raw", "How keys are decoded.", choices=_DECODERS),
     ConfigRow(f"{PREFIX}key.schema", Kind.STRING, "by-id",
               "As value.schema, for keys.", choices=_SCHEMAS),
@@ -259,6 +263,8 @@ def check_together(configs: Mapping[str, str]) -> str | None:
             f"{_ENVELOPE}={held[_ENVELOPE]} needs values with fields: a {PREFIX}value.mode of json, avro"
             " or protobuf"
         )
+    if held[_TRANSACTIONS].lower() == "true" and held[_ENVELOPE] != "debezium":
+        return f"{_TRANSACTIONS}=true needs {_ENVELOPE}=debezium"
     return (
         _without_text(held)
         or _uninferable(held)

@@ -217,7 +217,7 @@ def _properties(
     topic_table: TopicTable, types: TopicTypes | None, *, is_partitioned: bool
 ) -> dict[str, str]:
     """Returns what a new table notes of its topic's settings."""
-    found = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope}
+    found = {MODE: topic_table.mode, ENVELOPE: topic_table.envelope_form}
     found |= file_size_properties(topic_table.target_file_size)
     found |= rules_properties(topic_table.column_rules)
     if topic_table.partition_by is not None and is_partitioned:
@@ -239,7 +239,7 @@ def _keep_settings(
     known. Each change is a commit of its own."""
     job, identifier, settings = export.job, export.identifier, export.table_settings
     catalog, pause, rules = job.catalog, job.pause, settings.column_rules
-    for kept in (envelope_setting(settings.envelope), route_setting(export.route)):
+    for kept in (envelope_setting(settings.envelope_form), route_setting(export.route)):
         table = keep_setting(catalog, identifier, table, kept, has_data=has_data, pause=pause)
     table = keep_rules(catalog, identifier, table, rules, has_data=has_data, pause=pause)
     table = _repartition(job, identifier, table, settings, to_be)

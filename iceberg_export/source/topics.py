@@ -104,7 +104,7 @@ class TopicDecoding:
 
 def _shape(settings: TopicTable) -> tuple[object, ...]:
     own = (settings.value_schema_json, settings.key_schema_json)
-    modes = (settings.value_mode, settings.key_mode, settings.layout, settings.envelope)
+    modes = (settings.value_mode, settings.key_mode, settings.layout, settings.envelope_form)
     return (
         *modes,
         settings.column_rules,

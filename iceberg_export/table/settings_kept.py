@@ -35,7 +35,7 @@ class KeptSetting(NamedTuple):
 
 
 def envelope_setting(envelope: str) -> KeptSetting:
-    """Returns what `frazil.iceberg.envelope` says."""
+    """Returns what `frazil.iceberg.envelope` says (`TopicTable.envelope_form`)."""
     way_out = "name another table (frazil.iceberg.table)"
     return KeptSetting(ENVELOPE, envelope, "none", "frazil.iceberg.envelope", way_out)
 

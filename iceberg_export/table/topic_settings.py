@@ -196,6 +196,8 @@ class TopicTable:
     key_schema_json: str = _setting(str, default="")
     envelope: str = _setting(_choice("none", "debezium", "maxwell"), default="none")
     """debezium, maxwell: values are change events, and rows are in them."""
+    envelope_transactions: bool = _setting(_boolean, default=False)
+    """Columns say of which transaction a change is."""
     partition_by: tuple[PartitionTerm, ...] | None = _setting(_partition_by, default=None)
     """None: as the exporter's own settings say; (): not partitioned."""
     columns_drop: tuple[str, ...] = _setting(parse_drop, default=())
@@ -220,6 +222,11 @@ class TopicTable:
     def typed(self) -> bool:
         """Keys or values are decoded, so that some of them may turn out not to be decodable."""
         return self.value_mode != "raw" or self.key_mode != "raw"
+
+    @property
+    def envelope_form(self) -> str:
+        """What is read of change events, as a table notes it; none: values are none."""
+        return f"{self.envelope} with transactions" if self.envelope_transactions else self.envelope
 
     @property
     def column_rules(self) -> ColumnRules:
@@ -268,6 +275,10 @@ def parse(configs: Mapping[str, str], topic: str) -> TopicTable:
         raise SettingsError(
             f"topic {topic}: {PREFIX}envelope is {found.envelope}, and {PREFIX}value.mode is "
             f"{found.value_mode}, which has no fields; set it to json, avro or protobuf"
+        )
+    if found.envelope_transactions and found.envelope != "debezium":
+        raise SettingsError(
+            f"topic {topic}: {PREFIX}envelope.transactions is for {PREFIX}envelope=debezium, not {found.envelope}"
         )
     if "infer" in (found.value_schema, found.key_schema):
         _check_infer(found, topic)

@@ -27,7 +27,7 @@ from iceberg_export.table.edits import NONE, Edits, fields_without_dropped
 from iceberg_export.typed import types
 from iceberg_export.typed.arrays import conform, text_array, utf8_rows
 from iceberg_export.typed.columns import Payloads, Rows, by_reference, decode_payloads
-from iceberg_export.typed.envelope import CHANGE_FIELDS, decode_changes, read_envelope, row_fields
+from iceberg_export.typed.envelope import change_fields, decode_changes, read_envelope, row_fields
 from iceberg_export.typed.fields import STRING_FIELDS, Shape, fields_of, shape_of
 from iceberg_export.typed.framing import (
     FIRST_MESSAGE,
@@ -117,7 +117,7 @@ class Decoded(NamedTuple):
     """To be found out about before the rest counts. Of an id that is not given the first message,
     so that what is named is never more than schemas have, whatever values say."""
     changes: pa.Table | None = None
-    """Of values in envelopes: `envelope.CHANGE_FIELDS` of each row."""
+    """Of values in envelopes: `envelope.change_fields` of each row."""
     seen: str = ""
     """What has no place in inferred types (`inferred.write_seen`); its message `UNSEEN` is unknown."""
 
@@ -183,7 +183,7 @@ def decode(
     changes = None
     if envelope:
         parts = [(one.rows, one.changes) for one in pieces]
-        changes = _assemble(parts, len(values), CHANGE_FIELDS)
+        changes = _assemble(parts, len(values), change_fields(envelope))
     seen = join(piece.seen for piece in pieces if piece.seen is not None)
     told = ""
     if seen != Seen():

@@ -1,10 +1,10 @@
 """Change events as rows: what a schema of an envelope says, and what its values do.
 
 Debezium's envelope is a record with the fields `before` and `after`, the row before and after the change,
-and `op`; `ts_ms` is optional, all else (`source`, `transaction`) is passed over. Maxwell's has the row in
-`data`, of a delete as well, what happened in `type`, and when in `ts` (`FORMS`). The rows of a table are
-those after a change, of a delete that before it; what happened to them and when are `CHANGE_FIELDS`
-beside them, in Debezium's words. An event that is no change of a row is refused by name, never guessed at.
+and `op`; `ts_ms` is optional, so is `transaction`, which is read where that is wished, and all else (`source`) is
+passed over. Maxwell's has the row in `data`, of a delete as well, what happened in `type`, and when in `ts`
+(`FORMS`). The rows of a table are those after a change, of a delete that before it; what happened to them, when, and
+in which transaction are `change_fields` beside them, in Debezium's words. An event that is no change of a row is refused by name, never guessed at.
 
 One pass reads row, op and time; only of Debezium's deletes a second one reads `before`. JSON may also
 lie in the field `payload`, as Kafka Connect's converter writes it with its schemas enabled. Pure.
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_export.names import CHANGE_OP, CHANGE_TIME, DELETE
+from iceberg_export.names import CHANGE_OP, CHANGE_ORDER, CHANGE_TIME, CHANGE_TRANSACTION, DELETE
 from iceberg_export.records.decode import Ints
 from iceberg_export.typed import types
 from iceberg_export.typed.arrays import Bools, conform, number_array
@@ -32,11 +32,17 @@ from iceberg_export.typed.reference import SECONDS_MAX, SECONDS_MIN
 from iceberg_export.typed.types import Schema
 from protocol.schemas import SchemaError
 
-CHANGE_FIELDS = pa.schema([(CHANGE_OP, types.TEXT), (CHANGE_TIME, types.TIMESTAMP)])
-"""The table's columns beside the row's: `op`, and `ts_ms` as a timestamp."""
+_CHANGE_FIELDS = pa.schema([(CHANGE_OP, types.TEXT), (CHANGE_TIME, types.TIMESTAMP)])
+_TRANSACTION_FIELDS = (
+    pa.field(CHANGE_TRANSACTION, types.TEXT),
+    pa.field(CHANGE_ORDER, types.LONG),
+)
 NO_ROW = "NO_ROW"
 
 _PAYLOAD = "payload"
+_TRANSACTION = "transaction"
+_TRANSACTION_ID = "id"
+_TRANSACTION_ORDER = "total_order"
 _NO_ROWS = {
     "t": "a truncate event is no row; rows that were there before it are still there",
     "m": "a message event is no row",
@@ -53,19 +59,32 @@ class Form(NamedTuple):
     time: str
     time_unit_us: int
     ops: Mapping[str, str]
-    """What happened, by the word for it, as `CHANGE_FIELDS` have it: c, u, r or d."""
+    """What happened, by the word for it, as `change_fields` have it: c, u, r or d."""
+    transactions: bool = False
+    """Events say of which transaction they are, if the connector was told to (`provide.transaction.metadata`)."""
 
 
+_DEBEZIUM = Form(
+    "before", "after", "op", "ts_ms", 1000, {"c": "c", "u": "u", "r": "r", "d": DELETE}
+)
 FORMS: Mapping[str, Form] = {
-    "debezium": Form(
-        "before", "after", "op", "ts_ms", 1000, {"c": "c", "u": "u", "r": "r", "d": DELETE}
-    ),
+    "debezium": _DEBEZIUM,
+    "debezium with transactions": _DEBEZIUM._replace(transactions=True),
     "maxwell": Form(
         "", "data", "type", "ts", 1_000_000,
         {"insert": "c", "update": "u", "bootstrap-insert": "r", "delete": DELETE},
     ),
 }  # fmt: skip
-"""By `frazil.iceberg.envelope`. Maxwell's is described at maxwells-daemon.io/dataformat."""
+"""By `TopicTable.envelope_form`. Maxwell's is described at maxwells-daemon.io/dataformat."""
+
+
+def change_fields(envelope: str) -> pa.Schema:
+    """Returns the table's columns beside the row's, of a form (`FORMS`); "": none."""
+    if not envelope:
+        return pa.schema([])
+    return pa.schema(
+        [*_CHANGE_FIELDS, *(_TRANSACTION_FIELDS if FORMS[envelope].transactions else ())]
+    )
 
 
 class Envelope(NamedTuple):
@@ -78,6 +97,7 @@ class Envelope(NamedTuple):
     """The row before it; without `Form.before` nothing is read by it."""
     row: pa.Schema
     """Fields of the row."""
+    change_fields: pa.Schema
 
 
 class Changes(NamedTuple):
@@ -86,7 +106,7 @@ class Changes(NamedTuple):
     columns: list[pa.Array]
     """Of `Envelope.row`."""
     changes: pa.Table
-    """Of CHANGE_FIELDS."""
+    """Of `change_fields`."""
     bad: Mapping[int, tuple[str, str]]
     """Code and sentence, of payloads that are no rows; an empty code: they cannot be decoded."""
 
@@ -133,12 +153,32 @@ def _read(
     time = found.get(form.time, types.LONG)
     if time not in (types.LONG, types.INT, types.TIMESTAMP):
         raise _no_envelope(f"its field {form.time} is no number, but {types.say(time)}")
+    if form.transactions and (reason := _wrong_transaction(found.get(_TRANSACTION))):
+        raise _no_envelope(reason)
     shape = shape_of(schema, indexes)
+    more = (_TRANSACTION,) if form.transactions else ()
     return Envelope(
         form,
-        _with_payload(shape, (form.after, form.op, form.time)),
+        _with_payload(shape, (form.after, form.op, form.time, *more)),
         _with_payload(shape, (form.before,)),
         pa.schema(list(row)),
+        change_fields(envelope),
+    )
+
+
+def _wrong_transaction(kind: pa.DataType | None) -> str:
+    """Why a field says no transaction; "" when it does, or there is none."""
+    if kind is None:
+        return ""
+    found = {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
+    if found.get(_TRANSACTION_ID) == types.TEXT and found.get(_TRANSACTION_ORDER, types.LONG) in (
+        types.LONG,
+        types.INT,
+    ):
+        return ""
+    return (
+        f"its field {_TRANSACTION} has no string {_TRANSACTION_ID}, or no number {_TRANSACTION_ORDER}: it is "
+        f"{types.say(kind)}"
     )
 
 
@@ -210,7 +250,25 @@ def decode_changes(
     for row in np.flatnonzero(outside).tolist():
         reasons[row] = ("", f"{form.time} lies outside the years 1 to 9999")
     reasons |= {row: ("", message) for row, message in bad.items()}
-    return Changes(rows, pa.table([ops, times], schema=CHANGE_FIELDS), reasons)
+    said_of_it = [ops, times]
+    if form.transactions:
+        said_of_it += _transactions(columns.get(_TRANSACTION), len(codes))
+    return Changes(rows, pa.table(said_of_it, schema=envelope.change_fields), reasons)
+
+
+def _transactions(array: pa.Array | None, count: int) -> list[pa.Array]:
+    """Ids, and places within the transaction; nulls where an event is of none."""
+    found = (
+        {}
+        if array is None
+        else dict(zip([f.name for f in array.type], array.flatten(), strict=True))
+    )
+    return [
+        found[name].cast(field.type) if name in found else pa.nulls(count, field.type)
+        for name, field in zip(
+            (_TRANSACTION_ID, _TRANSACTION_ORDER), _TRANSACTION_FIELDS, strict=True
+        )
+    ]
 
 
 def _fields(

@@ -152,7 +152,7 @@ class _SideSchemas(NamedTuple):
     def columns(self, fields: pa.Schema) -> list[pa.Field]:
         """The table's columns for these fields."""
         return side_columns(
-            self.source, self.mode, fields, nested=self.nested, envelope=bool(self.envelope)
+            self.source, self.mode, fields, nested=self.nested, envelope=self.envelope
         )
 
 
@@ -180,7 +180,7 @@ class TopicTypes:
                 settings.value_mode,
                 nested=settings.layout == "nested",
                 choice=settings.value_schema,
-                envelope="" if settings.envelope == "none" else settings.envelope,
+                envelope="" if settings.envelope == "none" else settings.envelope_form,
             ),
             _side_schemas(names.KEY, settings.key_mode, nested=True, choice=settings.key_schema),
         )

@@ -38,7 +38,7 @@ from iceberg_export.typed.decode_values import (
     SchemaSelection,
     decode,
 )
-from iceberg_export.typed.envelope import CHANGE_FIELDS
+from iceberg_export.typed.envelope import change_fields
 from iceberg_export.typed.inferred import join, read_seen, write_seen
 from iceberg_export.typed.schema_headers import KEY_HEADER, VALUE_HEADER, find_schema_headers
 from iceberg_export.typed.types import Schema
@@ -167,13 +167,13 @@ def column_name(field: str) -> str:
 
 
 def side_columns(
-    source: str, mode: str, fields: pa.Schema, *, nested: bool, envelope: bool = False
+    source: str, mode: str, fields: pa.Schema, *, nested: bool, envelope: str = ""
 ) -> list[pa.Field]:
     """Returns the table's columns for keys or values of that mode, given the fields of a schema."""
     if mode in {"raw", "string"}:
         return [pa.field(source, pa.large_string() if mode == "string" else pa.large_binary())]
     id_column = KEY_SCHEMA_ID if source == names.KEY else VALUE_SCHEMA_ID
-    ids = [pa.field(id_column, pa.int32()), *(CHANGE_FIELDS if envelope else ())]
+    ids = [pa.field(id_column, pa.int32()), *change_fields(envelope)]
     if nested:
         whole = pa.struct(list(fields))
         return [pa.field(source, canonical_type(whole)), *ids] if len(fields) else ids
@@ -194,7 +194,7 @@ def typed_columns(typing: RowTyping, leave_out: Collection[str] = ()) -> list[st
         if side.source in leave_out:
             continue
         if side.has_schemas:
-            found += [side.id_column, *(CHANGE_FIELDS.names if side.envelope else ())]
+            found += [side.id_column, *change_fields(side.envelope).names]
         if side.has_schemas and not side.nested:
             found += [column_name(field.name) for field in side.target]
         elif not side.has_schemas or len(side.target):
@@ -375,7 +375,7 @@ def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Arr
     ids = pa.array(decoded.schema_ids, pa.int32(), mask=decoded.schema_ids < 0)
     columns = {side.id_column: ids}
     if decoded.changes is not None:
-        for name in CHANGE_FIELDS.names:
+        for name in decoded.changes.column_names:
             columns[name] = _single_array(decoded.changes.column(name))
     if not side.nested:
         for field, array in zip(side.target, arrays, strict=True):

@@ -436,6 +436,24 @@ def test_records_are_held_for_the_export_as_long_as_the_topic_says() -> None:
     assert effective(held, kafka).hold_ms == -1
 
 
+@pytest.mark.parametrize(
+    ("form", "taken"), [("debezium", True), ("maxwell", False), ("none", False)]
+)
+def test_transactions_are_told_by_debezium_alone(form: str, taken: bool) -> None:
+    prefix = "frazil.iceberg."
+    configs = {
+        f"{prefix}envelope": form,
+        f"{prefix}envelope.transactions": "TRUE",
+        f"{prefix}value.mode": "avro",
+    }
+    refusal = check_together(configs)
+    assert refusal == (
+        None
+        if taken
+        else "frazil.iceberg.envelope.transactions=true needs frazil.iceberg.envelope=debezium"
+    )
+
+
 ROUTES = {
     "frazil.iceberg.value.mode": "json",
     "frazil.iceberg.route.by": "type",

@@ -45,6 +45,7 @@ CHANGES: Final = int(os.environ.get("CHANGES", "6000"))
 PREFIX: Final = "shop.public."
 CONFIGS: Final = {
     "frazil.iceberg.envelope": "debezium",
+    "frazil.iceberg.envelope.transactions": "true",
     "frazil.iceberg.value.mode": "avro",
     "frazil.iceberg.key.mode": "avro",
     "frazil.iceberg.mode": "upsert",
@@ -109,6 +110,7 @@ def worker(
         "topic.prefix": "shop",
         "table.include.list": "public.orders,public.stock",
         "time.precision.mode": "connect",
+        "provide.transaction.metadata": "true",
         "retriable.restart.connector.wait.ms": "500",
         "errors.max.retries": "-1",
         # The registry is in the agent, which is killed as well.
@@ -227,6 +229,19 @@ def test_spark_finds_the_rows_of_the_database(copied: Copied, session: SparkSess
 
 def test_trino_finds_the_rows_of_the_database(copied: Copied, trino: TrinoServer) -> None:
     check_copy(copied, trino_engine(trino))
+
+
+def test_each_change_says_of_which_transaction_of_the_database_it_is(
+    copied: Copied, duck: duckdb.DuckDBPyConnection
+) -> None:
+    query = (
+        "SELECT kafka_cdc_op = 'r', count(kafka_cdc_transaction), count(kafka_cdc_transaction_order), count(*)"
+        " FROM {table} GROUP BY 1"
+    )
+    rows = duckdb_engine(duck).ask(copied.metadata["orders"], query)
+    told = {is_read: counts for is_read, *counts in rows}
+    ids, orders, changes = told[False]
+    assert ids == orders == changes > 0
 
 
 def check_copy(copied: Copied, engine: Engine) -> None:

@@ -321,3 +321,49 @@ def test_a_schema_without_maxwells_fields_is_no_envelope(maxwells):
     maxwells.send(maxwell("insert", 1, "Ulm"))
     with pytest.raises(SettingsError, match="it has no field data"):
         maxwells.export()
+
+
+BLOCK = {
+    "type": "record",
+    "name": "block",
+    "fields": [{"name": "id", "type": "string"}, {"name": "total_order", "type": "long"}],
+}
+IN_TRANSACTIONS = {
+    **ENVELOPE,
+    "fields": [
+        *ENVELOPE["fields"],
+        {"name": "transaction", "type": ["null", BLOCK], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_table_says_of_which_transaction_each_change_is(here, registry, mode):
+    configure(here, mode=mode, key_mode="avro", envelope_transactions="true")
+    value = sender(here, registry, "avro", IN_TRANSACTIONS)
+    key = registry.register("orders-key", KEY)
+    changes = [
+        {**one, "transaction": {"id": f"7{number}:9", "total_order": number}}
+        for number, one in enumerate(CHANGES[1:3], 1)
+    ]
+    here.send(*map(value, changes), keys=[key_of(one, key) for one in changes])
+    assert here.export().dead == 0
+    wanted = [("71:9", 1), ("72:9", 2)]
+    assert here.columns("kafka_cdc_transaction", "kafka_cdc_transaction_order") == wanted
+    assert here.verify().problems == ()
+
+
+def test_a_table_with_rows_that_say_no_transactions_goes_on_without_them(here, registry):
+    configure(here)
+    here.send(sender(here, registry, "avro")(CHANGES[0]))
+    here.export()
+    configure(here, envelope_transactions="true")
+    with pytest.raises(StateError, match="is debezium with transactions, .* with debezium; set it"):
+        here.export()
+
+
+@pytest.mark.parametrize("envelope_of", ["none", "maxwell"])
+def test_only_debezium_tells_transactions(here, envelope_of):
+    here.configure(value_mode="avro", envelope=envelope_of, envelope_transactions="true")
+    with pytest.raises(SettingsError, match=r"envelope\.transactions is for .*envelope=debezium"):
+        here.export()

@@ -33,6 +33,7 @@ def test_every_setting_is_read():
         "value.schema.json": "{}",
         "key.schema.json": "",
         "envelope": "debezium",
+        "envelope.transactions": "true",
         "partition.by": "none",
         "columns.drop": "email, address.street",
         "columns.rename": "city : town",
@@ -49,7 +50,7 @@ def test_every_setting_is_read():
     found = parse({f"frazil.iceberg.{name}": value for name, value in said.items()}, "orders")
     assert found == TopicTable(
         False, "lake.orders", "upsert", "avro", "string", "nested", "com.example.Order", "k",
-        "latest", "by-id", "{}", "", "debezium", (), ("email", "address.street"), (("city", "town"),),
+        "latest", "by-id", "{}", "", "debezium", True, (), ("email", "address.street"), (("city", "town"),),
         (("name", Mask("hash")), ("phone", Mask("truncate", 3)), ("iban", Mask("null"))),
         (SortTerm("city"), SortTerm("price", True)), "", (), "fail", "strict", "iceberg", 2_097_152, 1000, True,
         5,

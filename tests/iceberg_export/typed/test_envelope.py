@@ -289,3 +289,87 @@ def test_fields_are_those_of_the_row():
     assert row_fields(schema, envelope="").names == [
         "before", "after", "source", "op", "ts_ms", "ts_us",
     ]  # fmt: skip
+
+
+BLOCK = {
+    "type": "record",
+    "name": "block",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "total_order", "type": "long"},
+        {"name": "data_collection_order", "type": "long"},
+    ],
+}
+WITH_TRANSACTIONS = "debezium with transactions"
+
+
+def within(number, place):
+    return {"transaction": {"id": f"{number}:7", "total_order": place, "data_collection_order": 1}}
+
+
+IN_TRANSACTIONS = (
+    event("c", after=row(1), **within(571, 1)),
+    event("u", before=row(1), after=row(1, "Ulm"), **within(571, 2)),
+    event("d", before=row(1, "Ulm"), **within(572, 1)),
+    event("r", after=row(2), transaction=None),
+    None,
+)
+TRANSACTIONS = [("571:7", 1), ("571:7", 2), ("572:7", 1), (None, None), (None, None)]
+
+
+def transactions(decoded):
+    assert not decoded.bad_values
+    return [
+        (one["kafka_cdc_transaction"], one["kafka_cdc_transaction_order"])
+        for one in decoded.changes.to_pylist()
+    ]
+
+
+def test_transactions_are_told_where_that_is_wished():
+    schema = envelope({"name": "transaction", "type": ["null", BLOCK], "default": None})
+    of = Schema(1, AVRO, json.dumps(schema))
+    events = [one and avro_bytes(schema, one) for one in IN_TRANSACTIONS]
+    assert transactions(decode_both(of, events, envelope=WITH_TRANSACTIONS)) == TRANSACTIONS
+    assert decode_both(of, events, envelope="debezium").changes.column_names == [
+        "kafka_cdc_op",
+        "kafka_cdc_ts",
+    ]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_transactions_are_told_of_json_too(wrapped):
+    block = {
+        "type": "object",
+        "properties": {"id": {"type": "string"}, "total_order": {"type": "integer"}},
+    }
+    properties = {
+        **JSON_ENVELOPE["properties"],
+        "transaction": {"oneOf": [{"type": "null"}, block]},
+    }
+    of = Schema(1, JSON, json.dumps({**JSON_ENVELOPE, "properties": properties}))
+    texts = [
+        one and json.dumps({"payload": one} if wrapped else one).encode() for one in IN_TRANSACTIONS
+    ]
+    assert transactions(decode_both(of, texts, envelope=WITH_TRANSACTIONS)) == TRANSACTIONS
+
+
+def test_events_of_a_connector_that_tells_no_transactions_have_none():
+    of = Schema(1, AVRO, json.dumps(ENVELOPE))
+    decoded = decode_both(of, [avro_bytes(ENVELOPE, EVENTS[1])], envelope=WITH_TRANSACTIONS)
+    assert transactions(decoded) == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "string",
+        {**BLOCK, "fields": BLOCK["fields"][1:]},
+        {**BLOCK, "fields": [{"name": "id", "type": "long"}]},
+        {**BLOCK, "fields": [BLOCK["fields"][0], {"name": "total_order", "type": "string"}]},
+    ],
+)
+def test_a_field_that_says_no_transaction_is_refused_where_transactions_are_wished(kind):
+    of = Schema(1, AVRO, json.dumps(envelope({"name": "transaction", "type": kind})))
+    read_envelope(of, envelope="debezium")
+    with pytest.raises(SchemaError, match="its field transaction has no string id, or no number"):
+        read_envelope(of, envelope=WITH_TRANSACTIONS)
