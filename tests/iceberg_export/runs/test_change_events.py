@@ -358,7 +358,9 @@ def test_a_table_with_rows_that_say_no_transactions_goes_on_without_them(here, r
     here.send(sender(here, registry, "avro")(CHANGES[0]))
     here.export()
     configure(here, envelope_transactions="true")
-    with pytest.raises(StateError, match="is debezium with transactions, .* with debezium; set it"):
+    with pytest.raises(
+        StateError, match=r"is debezium with transactions, .* with debezium; set it"
+    ):
         here.export()
 
 
