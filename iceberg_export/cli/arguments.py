@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from iceberg_export.errors import SettingsError
+from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.progress import Progress
 from iceberg_export.runs.job import Job, table_identifier
@@ -74,7 +74,7 @@ def job_and_tables(session: Session, arguments: argparse.Namespace) -> tuple[Job
     tables = each_table(topic_named(topics, arguments.topic))
     if arguments.table is None:
         return job, tables
-    names = [".".join(table_identifier(job, one)) for one in tables]
+    names = [_table_name(job, one) for one in tables]
     found = [
         one
         for one, name in zip(tables, names, strict=True)
@@ -87,6 +87,14 @@ def job_and_tables(session: Session, arguments: argparse.Namespace) -> tuple[Job
     return job, found
 
 
+def _table_name(job: Job, topic: Topic) -> str:
+    """Returns the table's name, also of one that the topic may not have: that is said where it is used."""
+    try:
+        return ".".join(table_identifier(job, topic))
+    except (SettingsError, StateError):
+        return topic.route or topic.name
+
+
 def job_and_topic(session: Session, arguments: argparse.Namespace) -> tuple[Job, Topic]:
     """Returns a job over the cluster, and its topic, with the table that the arguments name.
 
@@ -94,7 +102,7 @@ def job_and_topic(session: Session, arguments: argparse.Namespace) -> tuple[Job,
     """
     job, tables = job_and_tables(session, arguments)
     if len(tables) > 1:
-        names = [".".join(table_identifier(job, one)) for one in tables]
+        names = [_table_name(job, one) for one in tables]
         raise SettingsError(
             f"topic {arguments.topic} has several tables (frazil.iceberg.route.by); say --table"
             f" {' or '.join(names)}"

@@ -153,7 +153,7 @@ def _move(session: Session, job: Job, topic: Topic, to: Mapping[int, int] | None
         offsets = offsets_of_all(job, topic, report.offsets)
         source = table_source(job, topic, offsets)
         session.client.report_progress(topic, offsets, source)
-    except AgentError as error:
+    except ExportError as error:
         session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
     return report
 

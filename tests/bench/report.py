@@ -20,6 +20,7 @@ ORDER = (
     "Idle afterwards",
     "Exports",
     "Typed values",
+    "Typed exports",
     "Fresh reads",
     "Harm",
     "Overload",

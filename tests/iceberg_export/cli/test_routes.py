@@ -122,3 +122,15 @@ def test_one_table_is_all_that_most_topics_have(world, frazil):
         assert frazil("verify", "--topic", "orders", "--table", "frazil.orders")[0] == 0
         code, _out, err = frazil("verify", "--topic", "orders", "--table", "refunds")
     assert (code, "--table is frazil.orders" in err) == (2, True)
+
+
+def test_a_table_that_is_refused_keeps_no_command_from_the_others(events, frazil):
+    frazil("run", "--once", "--topics", "events")
+    events.configs["events"]["route.tables"] = "refund:refunds,gift:secret.gifts"
+    reset = ("reset-offsets", "--topic", "events", "--to", "{0:1}", "--yes")
+    code, out, err = frazil(*reset, "--table", "refunds")
+    assert (code, "the export goes on at 0:1" in out) == (0, True)
+    assert "the agents did not hear of it" in err
+    code, _out, err = frazil(*reset, "--table", "secret.gifts")
+    assert (code, "asks for a table in namespace secret" in err) == (2, True)
+    assert "--table frazil.events or frazil.refunds or secret.gifts" in frazil(*reset)[2]

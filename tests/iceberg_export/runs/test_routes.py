@@ -279,3 +279,14 @@ def test_a_redacted_record_stays_away_from_the_table_that_it_would_go_to_by_new_
     reset_offsets(routed.job(), own, None)
     assert export(routed) == {"": 5, "orders_alone": 1}
     assert (offsets(routed, ""), offsets(routed, "orders_alone")) == ([1, 2, 3, 6, 7], [0])
+
+
+def test_a_reset_to_the_start_of_a_log_whose_head_is_gone_lets_the_table_follow_too(routed):
+    send(routed)
+    export(routed)
+    routed.log().log_start = 2
+    configure(routed, route_tables="refund:refunds")
+    job = routed.job()
+    reset_offsets(routed.job(), tables(routed, job)[""], None)
+    assert export(routed, "") == {"": 5}
+    assert offsets(routed, "") == [0, 2, 3, 4, 6, 7]
