@@ -26,6 +26,7 @@ from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
+PARTITIONS = 64
 STEP = 10
 """Between a worker's own port and the one before: in the block of ports that this process has."""
 TWO = ("workers=2", f"workers.port.step={STEP}")
@@ -171,7 +172,8 @@ def test_over_tls_each_is_reached_at_its_own_port_with_the_same_certificate(
     with cluster:
         until(lambda: all_serve(agent), agent)
         admin = AdminClient(cluster.client())
-        create_topic(admin, "both", 8)
+        # The topic's id draws which node leads a partition: that one leads all of so many is 2^-63.
+        create_topic(admin, "both", PARTITIONS)
         found = admin.list_topics("both", timeout=30)
         ports = {node.port for node in found.brokers.values()}
         assert ports == {agent.port + STEP, agent.port + 2 * STEP}
@@ -179,7 +181,7 @@ def test_over_tls_each_is_reached_at_its_own_port_with_the_same_certificate(
         assert leaders == {each for each in found.brokers if each < STRIDE}
         failed: list[object] = []
         producer = Producer(cluster.client())
-        for partition in range(8):
+        for partition in range(PARTITIONS):
             producer.produce(
                 "both",
                 b"secret",
