@@ -96,13 +96,12 @@ def _list_of(item: str, example: str) -> Callable[[str], None]:
 
 def _check_route_by(text: str) -> None:
     parts = text.split(".")
-    is_ours = parts[0] == "kafka_headers" or text == "kafka_key"
     if text and (
         len(text) > _NAME_MAX
         or re.search(r'[\s(),:"\\]', text) is not None
         or not all(parts)
         or text == "kafka_headers"
-        or (parts[0] == "kafka_key" and not is_ours)
+        or (parts[0] == "kafka_key" and text != "kafka_key")
     ):
         raise ValueError(
             "a field of JSON values like type or payload.kind, a header like kafka_headers.type, or kafka_key"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from iceberg_export.names import HEADERS, KEY, VALUE
 from iceberg_export.records.decode import Bytes, Ints, compiled, gather
-from iceberg_export.records.rows import SpanRows
+from iceberg_export.records.rows import SpanRows, header_places, single_array
 from iceberg_export.routes import Route
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _NULL = ord('"'), ord("\\"), ord(":"), ord(","), ord("n")
@@ -48,30 +48,19 @@ def rows_of_route(route: Route, rows: pa.Table) -> pa.Array:
     """Returns which rows of `ROW_SCHEMA` are of the route."""
     if route.path:
         longest = max((len(value.encode()) for value in route.values), default=0)
-        values = _fields(_single(rows.column(VALUE)), route.path, longest)
+        values = _fields(single_array(rows.column(VALUE)), route.path, longest)
     elif route.header is not None:
-        values = _header(_single(rows.column(HEADERS)), route.header)
+        values = _header(single_array(rows.column(HEADERS)), route.header)
     else:
-        values = _single(rows.column(KEY))
+        values = single_array(rows.column(KEY))
     wanted = pa.array([value.encode() for value in route.values], pa.large_binary())
     among = pc.is_in(values, wanted)
     return pc.invert(among) if route.takes_others else among
 
 
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-
-
 def _header(headers: pa.Array, name: str) -> pa.Array:
     """Returns the values of the headers of that name; of several in a row the last."""
-    offsets = headers.offsets.to_numpy()
-    hits = np.flatnonzero(
-        pc.equal(headers.values.field("key"), name).to_numpy(zero_copy_only=False)
-    )
-    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
-    places = np.full(len(headers), -1, np.int64)
-    places[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    places = header_places(headers, name)
     return headers.values.field("value").take(pa.array(places, mask=places < 0))
 
 

@@ -151,6 +151,25 @@ def limit_timestamps(rows: pa.Table, limits: TimestampLimits) -> pa.Table:
     )
 
 
+def single_array(column: pa.ChunkedArray) -> pa.Array:
+    """Returns the column in one piece."""
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def header_places(headers: pa.Array, name: str) -> Ints:
+    """Returns where among all headers that of this name is, for each row; -1 where there is none. Of several
+    in a row it is the last."""
+    offsets = headers.offsets.to_numpy()
+    keys = headers.values.field("key")
+    hits = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
+    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
+    # What is assigned last stays.
+    places = np.full(len(headers), -1, np.int64)
+    places[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    return places
+
+
 class SpanRows(NamedTuple):
     """Some of a span: its records, or rows of batches that cannot be read."""
 

@@ -4,7 +4,8 @@ Debezium's envelope is a record with the fields `before` and `after`, the row be
 and `op`; `ts_ms` is optional, so is `transaction`, which is read where that is wished, and all else (`source`) is
 passed over. Maxwell's has the row in `data`, of a delete as well, what happened in `type`, and when in `ts`
 (`FORMS`). The rows of a table are those after a change, of a delete that before it; what happened to them, when, and
-in which transaction are `change_fields` beside them, in Debezium's words. An event that is no change of a row is refused by name, never guessed at.
+in which transaction are `change_fields` beside them, in Debezium's words. An event that is no change of a row is
+refused by name, never guessed at.
 
 One pass reads row, op and time; only of Debezium's deletes a second one reads `before`. JSON may also
 lie in the field `payload`, as Kafka Connect's converter writes it with its schemas enabled. Pure.

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from iceberg_export.records.decode import Ints
+from iceberg_export.records.rows import header_places
 from iceberg_export.typed.framing import FIRST_MESSAGE, message_indexes, skip_indexes
 
 KEY_HEADER = "__key_schema_id"
@@ -48,16 +48,10 @@ class SchemaHeader(NamedTuple):
 
 def find_schema_headers(headers: pa.Array, name: str) -> SchemaHeaders | None:
     """Returns headers of that name in a column of lists of (key, value); None when no row has one."""
-    offsets = headers.offsets.to_numpy()
-    keys = headers.values.field("key")
-    hits = np.flatnonzero(pc.equal(keys, name).to_numpy(zero_copy_only=False))
-    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
-    if not len(hits):
-        return None
-    # Of several headers of a row the last is assigned last.
-    places = np.full(len(headers), -1, np.int64)
-    places[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    places = header_places(headers, name)
     rows = np.flatnonzero(places >= 0)
+    if not len(rows):
+        return None
     found = headers.values.field("value").take(pa.array(places[rows])).dictionary_encode()
     codes = np.full(len(headers), -1, np.int64)
     codes[rows] = found.indices.fill_null(-1).to_numpy()

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from iceberg_export import names
 from iceberg_export.records.cells import CELLS_MAX, Cells, TooManyCellsError, rows_max
 from iceberg_export.records.masks import masked
-from iceberg_export.records.rows import ROW_SCHEMA, without_content
+from iceberg_export.records.rows import ROW_SCHEMA, single_array, without_content
 from iceberg_export.table.edits import NONE, Edits, field_as_in_table
 from iceberg_export.table.evolve import canonical_type
 from iceberg_export.table.partition_limits import DecimalTruncation, rows_without_partition
@@ -281,7 +281,7 @@ def decode_rows(typing: RowTyping, rows: pa.Table, *, reference: bool = False) -
     seen: dict[str, str] = {}
     deleted = None
     for side in (typing.value, typing.key):
-        values = _single_array(rows.column(side.source))
+        values = single_array(rows.column(side.source))
         if side.mode == "raw":
             columns[side.source] = values
             continue
@@ -339,11 +339,6 @@ def withhold(letters: pa.Table) -> pa.Table:
     return without_content(letters).set_column(place, DEAD_ROW_SCHEMA.field(ERROR_MESSAGE), said)
 
 
-def _single_array(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-
-
 def _decoded(
     side: Side, values: pa.Array, headers: pa.ChunkedArray, cells: Cells, *, reference: bool
 ) -> Decoded:
@@ -351,7 +346,7 @@ def _decoded(
     if side.has_schemas and side.pinned is None:
         selection = SchemaSelection(
             default=side.schemas[side.default] if side.default is not None else None,
-            schema_headers=find_schema_headers(_single_array(headers), side.header),
+            schema_headers=find_schema_headers(single_array(headers), side.header),
             guids=side.guids,
         )
     return decode(
@@ -369,14 +364,14 @@ def _decoded(
 
 def _columns(side: Side, values: pa.Array, decoded: Decoded) -> dict[str, pa.Array]:
     """Returns the table's columns for what was decoded."""
-    arrays = [_single_array(decoded.columns.column(field.name)) for field in side.target]
+    arrays = [single_array(decoded.columns.column(field.name)) for field in side.target]
     if not side.has_schemas:
         return {side.source: arrays[0]}
     ids = pa.array(decoded.schema_ids, pa.int32(), mask=decoded.schema_ids < 0)
     columns = {side.id_column: ids}
     if decoded.changes is not None:
         for name in decoded.changes.column_names:
-            columns[name] = _single_array(decoded.changes.column(name))
+            columns[name] = single_array(decoded.changes.column(name))
     if not side.nested:
         for field, array in zip(side.target, arrays, strict=True):
             columns[column_name(field.name)] = array

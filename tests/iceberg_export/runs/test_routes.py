@@ -84,6 +84,7 @@ def verified(here, *sets):
     return {route: one.records for route, one in found.items()}
 
 
+@pytest.mark.promise("P7")
 def test_each_record_is_in_the_table_of_its_route_and_in_no_other(routed):
     send(routed)
     assert export(routed) == {"": 4, "refunds": 2, "shop.gifts": 2}
