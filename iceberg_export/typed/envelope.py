@@ -219,7 +219,11 @@ def _passed_over(one: AvroType) -> AvroType:
 def _json_object(fields: list[tuple[str, JsonType]]) -> JsonType:
     arrow = types.struct_of([(name, one.arrow) for name, one in fields])
     return JsonType(
-        "object", arrow, tuple(fields), types.count_nodes(one.nodes for _, one in fields)
+        "object",
+        arrow,
+        tuple(fields),
+        types.count_nodes(one.nodes for _, one in fields),
+        is_part=True,
     )
 
 

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Bytes, Ints, compiled
+from iceberg_export.records.json_line import DEPTH_MAX, Names, find_name, names_of
 from iceberg_export.typed import arrays, types
 from iceberg_export.typed.arrays import Bools, conform
 from iceberg_export.typed.inferred import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, beside, field_name
 from iceberg_export.typed.inferred_rows import Inferred, plain_type
-from iceberg_export.typed.json_columns import DEPTH_MAX, KINDS, columns_of_lines
+from iceberg_export.typed.json_columns import columns_of_lines
 from iceberg_export.typed.json_schema import JsonType
 
 _TEXT, _BOOLEAN, _INTEGER, _NUMBER, _PARTS, _ANY, _ABSENT = range(7)
@@ -31,8 +32,14 @@ _MORE_MAX = 12
 
 _QUOTE, _BACKSLASH, _SPACE, _COLON, _COMMA = ord('"'), ord("\\"), ord(" "), ord(":"), ord(",")
 _OPEN, _CLOSE, _LIST, _NULL, _LINE_FEED = ord("{"), ord("}"), ord("["), ord("n"), ord("\n")
-_BLANK, _OPENS, _CLOSES, _REFUSED = 1, 2, 3, 4
 _IS_STRING, _IS_INT, _IS_FRACTION, _IS_BOOLEAN, _IS_NULL, _IS_PARTS, _IS_NONE = range(7)
+_PLAIN, _BLANK, _OPENS, _CLOSES, _REFUSED = range(5)
+_KINDS = np.zeros(256, np.uint8)
+"""What a byte outside strings is. No N and I: Arrow's reader takes NaN and Infinity."""
+_KINDS[[*range(32), *b"NI"]] = _REFUSED
+_KINDS[list(b" \t\r\n")] = _BLANK
+_KINDS[list(b"{[")] = _OPENS
+_KINDS[list(b"}]")] = _CLOSES
 _WORDS = (b"true", b"false", b"null")
 _TRUE, _FALSE, _NO_VALUE = (np.frombuffer(word, np.uint8) for word in _WORDS)
 
@@ -40,9 +47,7 @@ _TRUE, _FALSE, _NO_VALUE = (np.frombuffer(word, np.uint8) for word in _WORDS)
 class Routes(NamedTuple):
     """What the loop knows of the fields of a record."""
 
-    names: Bytes
-    ends: Ints
-    """Of each name in `names`."""
+    names: Names
     codes: Bytes
     flags: Bytes
     shape: JsonType
@@ -50,7 +55,7 @@ class Routes(NamedTuple):
 
 
 def _routes_of(inferred: Inferred) -> Routes:
-    names: list[bytes] = []
+    names: list[str] = []
     codes: list[int] = []
     flags: list[int] = []
     shapes: list[tuple[str, JsonType]] = []
@@ -68,7 +73,7 @@ def _routes_of(inferred: Inferred) -> Routes:
                 shapes.append((name, plain))
         if field.json:
             shapes.append((beside(name), string))
-        names.append(name.encode())
+        names.append(name)
         codes.append(code)
         flags.append(_BESIDE * field.json + _LATE * field.late)
     shape = JsonType(
@@ -77,9 +82,7 @@ def _routes_of(inferred: Inferred) -> Routes:
         tuple(shapes),
         1 + sum(one.nodes for _, one in shapes),
     )
-    ends = np.cumsum([len(name) for name in names]).astype(np.int64)
-    joined = np.frombuffer(b"".join(names), np.uint8)
-    return Routes(joined, ends, np.array(codes, np.uint8), np.array(flags, np.uint8), shape)
+    return Routes(names_of(names), np.array(codes, np.uint8), np.array(flags, np.uint8), shape)
 
 
 def inferred_columns(
@@ -94,7 +97,7 @@ def inferred_columns(
     more = 3 + _MORE_MAX * len(routes.codes)
     lines = np.empty(int(lengths.sum()) + more * len(starts), np.uint8)
     ends = np.zeros(len(starts) + 1, np.int64)
-    table = (routes.names, routes.ends, routes.codes, routes.flags)
+    table = (routes.names, routes.codes, routes.flags)
     listed = _route_lines(data, (starts, lengths), lines, (ends[1:], odd), table)
     found = columns_of_lines(routes.shape, (lines, ends), (odd, int(listed)), cells, only=True)
     by_name = {name: one for (name, _), one in zip(routes.shape.fields, found, strict=True)}
@@ -116,7 +119,7 @@ def _route_lines(data: Bytes, values: Any, lines: Bytes, out: Any, table: Any) -
     place = 0
     listed = 0
     above = np.zeros(DEPTH_MAX + 2, np.uint8)
-    met = np.zeros(len(table[2]), np.int64)
+    met = np.zeros(len(table[1]), np.int64)
     for row in range(len(starts)):
         at = starts[row]
         end = at + lengths[row]
@@ -165,7 +168,7 @@ def _route_object(  # noqa: C901 - one walk over the fields.
         name_end = _string_end(data, at, end)
         if name_end < 0:
             return -1, 0
-        field = _find(data, at + 1, name_end - 1, table, hint)
+        field = find_name(data, at + 1, name_end - 1, table[0], hint)
         if field < 0 or met[field] == mark:
             return -1, 0
         met[field] = mark
@@ -178,7 +181,7 @@ def _route_object(  # noqa: C901 - one walk over the fields.
         if kind == _IS_NONE:
             return -1, 0
         is_zero = after - value == 2 and data[value] == 45 and data[value + 1] == 48
-        where = _where(table[2][field], table[3][field], kind, after - value, is_zero)
+        where = _where(table[1][field], table[2][field], kind, after - value, is_zero)
         if where < 0:
             return -1, 0
         place = _copy(data, at, name_end - 1, lines, place)
@@ -229,7 +232,7 @@ def _where(code: int, flags: int, kind: int, length: int, is_zero: bool) -> int:
 
 @compiled
 def _blanks(data: Bytes, at: int, end: int) -> int:
-    while at < end and KINDS[data[at]] == _BLANK:
+    while at < end and _KINDS[data[at]] == _BLANK:
         at += 1
     return at
 
@@ -245,26 +248,6 @@ def _string_end(data: Bytes, at: int, end: int) -> int:
             return -1
         at += 1
     return at + 1 if at < end else -1
-
-
-@compiled
-def _find(data: Bytes, at: int, end: int, table: Any, hint: int) -> int:
-    """The field of that name; most records have them in the same order."""
-    names, ends = table[0], table[1]
-    count = len(ends)
-    for step in range(count):
-        field = (hint + step) % count
-        first = ends[field - 1] if field > 0 else 0
-        if ends[field] - first != end - at:
-            continue
-        same = True
-        for offset in range(end - at):
-            if names[first + offset] != data[at + offset]:
-                same = False
-                break
-        if same:
-            return field
-    return -1
 
 
 @compiled
@@ -390,7 +373,7 @@ def _copy_parts(data: Bytes, span: Any, out: Any, above: Bytes) -> tuple[int, in
             place = _copy(data, at, after, lines, place)
             at = after
             continue
-        kind = KINDS[byte]
+        kind = _KINDS[byte]
         if byte in (_OPEN, _NULL) and depth > 0 and above[depth] == _LIST:
             listed += 1
         if kind == _OPENS and depth < DEPTH_MAX:

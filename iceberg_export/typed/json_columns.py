@@ -1,7 +1,8 @@
 """JSON payloads to columns by Arrow's reader, which is given one line per record.
 
-A compiled loop writes the lines and sees to what Arrow's reader would not: that a line is one
-object, UTF-8, without the NaN and Infinity that are not JSON, without line breaks. Where the reader
+A compiled loop (`records.json_line`) writes the lines and sees to what Arrow's reader would not: that a
+line is one object of JSON, UTF-8, without line breaks. Of a value that is more than its columns
+(`JsonType.is_part`) the line has only their fields. Where the reader
 refuses (one bad record is enough, and it does not say which) the lines are halved until few are
 left; those are odd and left to the reference. So are schemas with maps, with JSON text columns, and
 whose values are no objects, since Arrow's reader has no such columns.
@@ -16,6 +17,7 @@ import pyarrow.json as arrow_json
 
 from iceberg_export.records.cells import Cells
 from iceberg_export.records.decode import Bytes, Ints, compiled
+from iceberg_export.records.json_line import DEPTH_MAX, copy_object, names_of
 from iceberg_export.typed import arrays, types
 from iceberg_export.typed.arrays import Bools
 from iceberg_export.typed.json_schema import JsonType
@@ -26,32 +28,9 @@ ROWS_FEW = 16
 LINES_BYTES_MAX = 1 << 30
 """Arrow's reader wants all lines in one block of 32 bits."""
 
-DEPTH_MAX = 100
-_QUOTE, _BACKSLASH, _SPACE, _LINE_FEED = ord('"'), ord("\\"), ord(" "), ord("\n")
-_OPEN, _CLOSE, _LIST, _NULL = ord("{"), ord("}"), ord("["), ord("n")
+_OPEN, _CLOSE, _LINE_FEED = ord("{"), ord("}"), ord("\n")
 
-
-def _table_of(kinds: tuple[tuple[bytes, int], ...]) -> Bytes:
-    table = np.zeros(256, np.uint8)
-    for characters, kind in kinds:
-        table[list(characters)] = kind
-    return table
-
-
-# What a byte outside strings is. No N and I: Arrow's reader takes NaN and Infinity.
-_PLAIN, _BLANK, _OPENS, _CLOSES, _REFUSED = range(5)
-KINDS = _table_of(
-    (
-        (bytes(range(32)), _REFUSED),
-        (b" \t\r\n", _BLANK),
-        (b"{[", _OPENS),
-        (b"}]", _CLOSES),
-        (b"NI", _REFUSED),
-    )
-)
-
-
-_SEPARATES = _table_of(((b"Tt ", 1),))
+_SEPARATES = np.isin(np.arange(256), list(b"Tt "))
 """What may stand between date and time."""
 
 
@@ -67,8 +46,23 @@ def json_columns(
     odd = np.zeros(len(starts), np.bool_)
     lines = np.empty(int(lengths.sum()) + 3 * len(starts), np.uint8)
     ends = np.zeros(len(starts) + 1, np.int64)
-    listed = _write_lines(data, (starts, lengths), lines, (ends[1:], odd))
-    return columns_of_lines(shape, (lines, ends), (odd, int(listed)), cells), odd
+    wanted = [name for name, _ in shape.fields] if shape.is_part else []
+    met = np.zeros(len(wanted), np.bool_)
+    names = (names_of(wanted), met)
+    listed = _write_lines(data, (starts, lengths), lines, (ends[1:], odd), names)
+    if not wanted:
+        return columns_of_lines(shape, (lines, ends), (odd, int(listed)), cells), odd
+    # Arrow's reader fills a column without values at the price of one with values.
+    there = tuple(field for field, is_met in zip(shape.fields, met, strict=True) if is_met)
+    found: list[pa.Array] = []
+    if there:
+        there_shape = shape._replace(fields=there)
+        found = columns_of_lines(there_shape, (lines, ends), (odd, int(listed)), cells)
+    by_name = dict(zip([name for name, _ in there], found, strict=True))
+    return [
+        by_name[name] if name in by_name else pa.nulls(len(odd), one.arrow)
+        for name, one in shape.fields
+    ], odd
 
 
 def columns_of_lines(
@@ -190,9 +184,9 @@ def _moments(texts: pa.Array, shape: JsonType) -> pa.Array | None:
 
 
 @compiled
-def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> int:
-    """Each value as a line, `{}` for those that are no object on their own. Returns how many objects
-    and nulls are elements of lists."""
+def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any, wanted: Any) -> int:
+    """Each value as a line, `{}` for those that are no object on their own (`copy_object`). Returns how
+    many objects and nulls are elements of lists."""
     starts, lengths = values
     ends, odd = out
     place = 0
@@ -201,9 +195,9 @@ def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> int:
     for row in range(len(starts)):
         at = starts[row]
         end = at + lengths[row]
-        objects = _copy_object(data, at, end, (lines, place), above)
-        if objects >= 0 and arrays.is_utf8(data, at, end):
-            place += end - at
+        after, objects, is_ascii = copy_object(data, (at, end), (lines, place), above, wanted)
+        if after >= 0 and (is_ascii or arrays.is_utf8(data, at, end)):
+            place = after
             listed += objects
         else:
             odd[row] = True
@@ -214,49 +208,6 @@ def _write_lines(data: Bytes, values: Any, lines: Bytes, out: Any) -> int:
         place += 1
         ends[row] = place
     return listed
-
-
-@compiled
-def _copy_object(data: Bytes, at: int, end: int, out: Any, above: Bytes) -> int:
-    """Copy what is one object by its brackets, line breaks between its tokens as spaces. Returns how
-    many objects and nulls in it are elements of lists; -1: it is none. `above`: for open brackets."""
-    lines, place = out
-    listed = 0
-    depth = 0
-    is_closed = False
-    in_string = False
-    is_escaped = False
-    for source in range(at, end):
-        byte = data[source]
-        lines[place] = byte
-        if in_string:
-            if byte < _SPACE:
-                return -1
-            if is_escaped:
-                is_escaped = False
-            elif byte == _BACKSLASH:
-                is_escaped = True
-            else:
-                in_string = byte != _QUOTE
-        else:
-            kind = KINDS[byte]
-            if byte in (_OPEN, _NULL) and depth > 0 and above[depth] == _LIST:
-                listed += 1
-            if kind == _BLANK:
-                lines[place] = _SPACE
-            elif kind == _REFUSED or is_closed or (depth == 0 and byte != _OPEN):
-                return -1
-            elif kind == _OPENS:
-                depth += 1
-                above[depth] = byte
-            elif kind == _CLOSES:
-                depth -= 1
-                is_closed = depth == 0
-            in_string = byte == _QUOTE
-            if depth > DEPTH_MAX:
-                return -1
-        place += 1
-    return listed if is_closed and not in_string else -1
 
 
 @compiled

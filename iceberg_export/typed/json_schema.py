@@ -36,6 +36,8 @@ class JsonType(NamedTuple):
     fields: "tuple[tuple[str, JsonType], ...]" = ()
     """Of an object; the one of an array or map."""
     nodes: int = 1
+    is_part: bool = False
+    """Most bytes of an object are of fields that are not named here."""
 
     def has(self, *kinds: str) -> bool:
         """A type of one of these kinds is somewhere in it."""

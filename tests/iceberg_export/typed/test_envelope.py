@@ -144,6 +144,28 @@ def test_json_in_a_payload_beside_its_schema_gives_the_same_rows():
     assert not decoded.bad_values
 
 
+@pytest.mark.parametrize("damage", [b"", b'"', b",", b"}", b"]", b"\n", b"\\", b"\xff", b"1", b"N"])
+def test_damage_anywhere_in_json_is_judged_alike_by_both_decoders(damage):
+    whole = as_json(EVENTS[1])
+    broken = [whole[:at] + damage + whole[at + 1 :] for at in range(len(whole))]
+    for first in range(0, len(broken), 20):
+        from_json(*broken[first : first + 20])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (b'{"\\u0061fter": {"id": 1}, "op": "c"}', [(1, None, "c", None)]),
+        (b'{"after": {"id": 2}, "op": "u", "after": {"id": 1}}', [(1, None, "u", None)]),
+        (b'{"after": {"id": 1}, "op": "c", "source": {"n": %s}}' % (b"1" * 5000), [(None, None, None, None)]),
+        (b'{"after": {"id": 1}, "op": "c", "source": %s1%s}' % (b"[" * 150, b"]" * 150), [(1, None, "c", None)]),
+    ],
+    ids=["escaped", "twice", "thousands of digits", "deep"],
+)  # fmt: skip
+def test_odd_json_of_an_event_is_read_as_a_parser_does(text, wanted):
+    assert rows(from_json(text)) == wanted
+
+
 PROTO = """
 syntax = "proto3";
 message Envelope {
