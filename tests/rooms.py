@@ -243,6 +243,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
 }
 
+WINGS = {"broker": {"cli.topics": "cli"}}
+"""Folders that belong to the room of another folder: their modules may import its modules, and it theirs."""
+
 SHELLS = {
     "storage": {
         "cache",
@@ -313,7 +316,12 @@ SHELLS = {
         "cli.log_tail",
         "cli.main",
         "cli.routing",
-        "cli.topic_tool",
+        "cli.topics.arguments",
+        "cli.topics.project_tool",
+        "cli.topics.requests",
+        "cli.topics.storage_tool",
+        "cli.topics.topic_tool",
+        "cli.topics.trim_tool",
         "cli.txn_arguments",
         "cli.txn_tool",
         "cli.user_arguments",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import FOR_ALL, IMPURE, MAY_IMPORT, ROOMS, SHELLS
+from tests.rooms import FOR_ALL, IMPURE, MAY_IMPORT, ROOMS, SHELLS, WINGS
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,10 +56,12 @@ def _is_shell(module: str) -> bool:
 
 
 def _room(module: str) -> str:
-    """Within its package: the folder, or the module itself when it lies beside the folders."""
+    """Within its package: the folder, or that whose wing it is, or the module itself when it lies beside
+    the folders."""
     file = FILES[module]
     package = file.relative_to(ROOT).parts[0]
     folder = ".".join(file.parent.relative_to(ROOT / package).parts)
+    folder = WINGS.get(package, {}).get(folder, folder)
     return folder or module.removeprefix(package).lstrip(".") or "__init__"
 
 
@@ -107,6 +109,14 @@ def test_no_row_of_the_table_of_rooms_is_superfluous() -> None:
             assert here, f"{package}.{room} does not exist"
             used = {_room(name) for module in here for name in IMPORTS[module] & set(modules)}
             assert allowed <= used, f"{package}.{room} imports nothing of {sorted(allowed - used)}"
+
+
+def test_every_wing_in_the_table_exists_and_is_no_room() -> None:
+    for package, wings in WINGS.items():
+        for wing, room in wings.items():
+            assert (ROOT / package / wing.replace(".", "/")).is_dir()
+            assert wing not in ROOMS[package]
+            assert room in ROOMS[package]
 
 
 FOLDERS = sorted({file.parent for file in FILES.values()})

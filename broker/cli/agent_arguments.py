@@ -1,4 +1,4 @@
-"""The arguments of `frazil topic`, `frazil job`, `frazil cost` and `frazil certificates`; of project files.
+"""The arguments of `frazil job`, `frazil cost` and `frazil certificates`; of project files.
 
 What is about one agent, or made for one, or is a file; the rest of the command line is `broker.cli.main`.
 
@@ -26,17 +26,6 @@ from broker.reports.prices import Prices
 if TYPE_CHECKING:
     from broker.cli.command_result import CommandResult
     from broker.reports.project_file import Settings
-
-
-def add_topic(commands: Any) -> None:
-    """`frazil topic`, with its command."""
-    need = "what of them? describe (frazil topic --help)"
-    add = tool(commands, "topic", "topics: describe", need=need)
-    text = "where a topic's records lie: offsets, bytes in chunks and segments, rows, pages"
-    describing = add("describe", _describe_topic, text)
-    describing.add_argument("topic", metavar="TOPIC")
-    add_agent(describing)
-    describing.add_argument("--json", action="store_true", help="as one JSON object")
 
 
 def add_project_file(commands: Any) -> None:
@@ -68,17 +57,17 @@ def _wanted(options: argparse.Namespace) -> "Mapping[str, Settings]":
 
 
 def _plan_project(options: argparse.Namespace) -> int:
-    from broker.cli import topic_tool
+    from broker.cli.topics import project_tool
 
     wanted = _wanted(options)
-    return on_cluster(options, lambda client: topic_tool.plan(client, wanted))
+    return on_cluster(options, lambda client: project_tool.plan(client, wanted))
 
 
 def _apply_project(options: argparse.Namespace) -> int:
-    from broker.cli import topic_tool
+    from broker.cli.topics import project_tool
 
     wanted = _wanted(options)
-    return on_cluster(options, lambda client: topic_tool.apply(client, wanted))
+    return on_cluster(options, lambda client: project_tool.apply(client, wanted))
 
 
 def add_job(commands: Any) -> None:
@@ -153,14 +142,6 @@ def add_certificates(commands: Any) -> None:
         "--days", type=whole(1, 36_500), default=365, metavar="N", help="how long it holds (365)"
     )
     creating.add_argument("--renew", action="store_true", help="in place of the one that is there")
-
-
-def _describe_topic(options: argparse.Namespace) -> int:
-    from broker.cli import topic_tool
-
-    return on_agent(
-        options, lambda: topic_tool.describe(place_of(options), options.topic, as_json=options.json)
-    )
 
 
 def _list_jobs(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -33,6 +34,7 @@ MISUSED: Final = 2
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
+AGENT_DEFAULT: Final = "http://127.0.0.1:9094"
 
 Run = Callable[[argparse.Namespace], int]
 """Does what a command is for; the exit code."""
@@ -144,6 +146,37 @@ def duration_ms(text: str) -> int:
     return checked(duration_ms)(text)
 
 
+def datetime_ms(text: str) -> int:
+    """ms since the epoch of an ISO 8601 time; UTC when it names no zone, as Kafka's tool."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a time (example: 2026-01-31T08:00:00)'
+        ) from error
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return int(at.timestamp() * 1000)
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """The flag of a command that asks before it deletes (`confirm`)."""
+    parser.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+def confirm(options: argparse.Namespace, question: str) -> None:
+    """Ask whoever sits at the terminal, unless there is --yes. Raises FailedError for a no, and when
+    nobody can be asked."""
+    if options.yes:
+        return
+    if not sys.stdin.isatty():
+        raise FailedError(
+            f'nothing is done: there is no terminal to ask "{question}" (--yes does it unasked)'
+        )
+    print(printable(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise FailedError("nothing is done: the answer was not yes")
+
+
 def on_cluster(
     options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["CommandResult"]]
 ) -> int:
@@ -233,7 +266,7 @@ def on_agent(options: argparse.Namespace, command: Callable[[], "CommandResult"]
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """The address of an agent's admin listener, and what it wants to hear."""
-    parser.add_argument("--agent", default="http://127.0.0.1:9094", metavar="URL")
+    parser.add_argument("--agent", default=AGENT_DEFAULT, metavar="URL")
     parser.add_argument(
         "--token-file",
         type=Path,

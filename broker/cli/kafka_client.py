@@ -279,6 +279,11 @@ class KafkaClient:
         for connection in self._connections.values():
             await connection.close()
 
+    @property
+    def request_timeout_ms(self) -> int:
+        """How long a server may take for a request that says so: a little less than `ask` waits."""
+        return max(int(self._timeout_s * 900 / ASK_SHARE), 1)
+
     async def ask(
         self,
         key: int,

@@ -15,7 +15,6 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from broker.cli.arguments import (
     add_agent,
     cluster_tool,
     complain,
+    datetime_ms,
     duration_ms,
     needed,
     on_cluster,
@@ -38,6 +38,7 @@ from broker.cli.arguments import (
     tell,
     whole,
 )
+from broker.cli.topics import arguments as topic_arguments
 from broker.config.settings import Loaded, SettingsError, load
 from protocol.types import position
 
@@ -115,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
     _add_group(commands)
-    agent_arguments.add_topic(commands)
+    topic_arguments.add_topic(commands)
     agent_arguments.add_job(commands)
     agent_arguments.add_cost(commands)
     agent_arguments.add_certificates(commands)
@@ -186,7 +187,7 @@ def _add_reset(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument(
         "--to-datetime",
-        type=_datetime_ms,
+        type=datetime_ms,
         metavar="TIME",
         help="to the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
     )
@@ -223,18 +224,6 @@ def _position(text: str) -> int:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
     return position(int(era), int(revision)) if colon else int(text)
-
-
-def _datetime_ms(text: str) -> int:
-    """ms since the epoch of an ISO 8601 time; UTC when it names no zone, as Kafka's tool."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is not a time (example: 2026-01-31T08:00:00)'
-        ) from error
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return int(at.timestamp() * 1000)
 
 
 def _state(text: str) -> str:

@@ -1,7 +1,7 @@
 """The report of a topic and where its records lie: JSON by an agent, a table for people. Pure.
 
 Bytes are those of the records in chunks and segments, also of rows that lie in pages; what waits
-for collection is in none of them. Left out: asking for it (`broker.cli.topic_tool`).
+for collection is in none of them. Left out: asking for it (`broker.cli.topics.storage_tool`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -83,8 +83,11 @@ def run(*arguments: str) -> int:
         (["group", "delete"], "required: GROUP"),
         (["topic"], "frazil topic --help"),
         (["topic", "describe"], "required: TOPIC"),
-        (["topic", "describe", "t", "--agent", "nowhere"], '"nowhere" is not an address'),
-        (["topic", "describe", "t", "--agent", "http://127.0.0.1:1"], "is one running?"),
+        (
+            ["topic", "describe", "t", "--storage", "--agent", "nowhere"],
+            '"nowhere" is not an address',
+        ),
+        (["topic", "describe", "t", "--storage", "--agent", "http://127.0.0.1:1"], "running?"),
         (["txn"], "list, describe, abort or find-hanging"),
         (["txn", "list", "--bootstrap", "localhost:1"], "is one running?"),
         (["txn", "list", "--state", "Fine"], '"Fine" is not a state (Empty, '),

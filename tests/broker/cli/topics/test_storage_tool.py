@@ -1,47 +1,19 @@
-"""`frazil topic describe`, and what an agent tells of a topic; project files, planned and applied."""
+"""`frazil topic describe --storage`, and what an agent tells of where a topic's records lie."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from broker.cli import topic_tool
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
-from broker.cli.kafka_client import Address, KafkaClient
+from broker.cli.topics import storage_tool
 from broker.reports import topic_report
-from protocol import apis
-from protocol.messages import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
 from tests.broker.agents import serving
-from tests.kit.sockets import Running, SocketClient
+from tests.broker.cli.topics.topics_kit import with_topic
+from tests.kit.sockets import Running
 
 pytestmark = pytest.mark.real_loop
-
-
-@contextlib.asynccontextmanager
-async def with_topic(partitions: int = 1) -> AsyncGenerator[tuple[Running, int], None]:
-    """An agent with a topic, which has three records in its first partition; their bytes."""
-    async with serving() as running:
-        client = await running.connect()
-        await create(client, "t", partitions)
-        await client.produce("t", [b"a", b"b"])
-        await client.produce("t", [b"c"])
-        _, plan = await running.http("GET", "/export/plan?topic=t")
-        yield running, sum([span[2] for span in plan["partitions"][0]["spans"]])
-
-
-async def create(client: SocketClient, name: str, partitions: int = 1) -> None:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    (row,) = (await client.call(apis.CREATE_TOPICS, 5, request)).topics
-    assert row.error_code == 0
 
 
 def agent(running: Running) -> AgentPlace:
@@ -92,7 +64,7 @@ async def test_a_topic_of_many_partitions_is_asked_for_in_slices(monkeypatch) ->
 
     async with with_topic(7) as (running, _size):
         said = await asyncio.to_thread(
-            lambda: topic_tool.describe(agent(running), "t", as_json=True)
+            lambda: storage_tool.describe(agent(running), "t", as_json=True)
         )
         view = json.loads(said.lines[0])
         assert [row["partition"] for row in view["partitions"]] == list(range(7))
@@ -102,7 +74,7 @@ async def test_without_such_a_topic_the_agent_says_so() -> None:
     async with serving() as running:
         with pytest.raises(ToolError, match='no topic named "none"'):
             await asyncio.to_thread(
-                lambda: topic_tool.describe(agent(running), "none", as_json=False)
+                lambda: storage_tool.describe(agent(running), "none", as_json=False)
             )
 
 
@@ -170,81 +142,3 @@ def test_the_age_of_the_last_report_is_not_told_when_nothing_is_left_to_export()
 )
 def test_sizes_have_three_digits(size: int, text: str) -> None:
     assert topic_report._size(size) == text
-
-
-@contextlib.asynccontextmanager
-async def client_of(running: Running) -> AsyncGenerator[KafkaClient, None]:
-    async with KafkaClient([Address("127.0.0.1", running.port)], timeout_ms=10_000) as client:
-        yield client
-
-
-PREFIX = "frazil.iceberg."
-
-
-async def test_a_project_file_is_planned_and_applied_and_then_there_is_nothing_to_change() -> None:
-    async with with_topic() as (running, _), client_of(running) as client:
-        first = {"t": {f"{PREFIX}value.mode": "json", f"{PREFIX}value.schema": "infer"}}
-        said = ["t: value.mode: (default) -> json", "t: value.schema: (default) -> infer"]
-        assert (await topic_tool.plan(client, first)).lines == [*said, "2 settings of 1 topics"]
-        assert (await topic_tool.apply(client, first)).lines == [*said, "2 settings of 1 topics"]
-        nothing = ["nothing to change: all topics are as the file says"]
-        assert (await topic_tool.plan(client, first)).lines == nothing
-        assert (await topic_tool.apply(client, first)).lines == nothing
-        second = {"t": {f"{PREFIX}value.mode": "string"}}
-        assert (await topic_tool.apply(client, second)).lines == [
-            "t: value.mode: json -> string",
-            "t: value.schema: infer -> (default)",
-            "2 settings of 1 topics",
-        ]
-        _, view = await running.http("GET", "/topics/t")
-        assert view["configs"] == {f"{PREFIX}value.mode": "string"}
-
-
-async def test_of_a_project_file_with_a_mistake_nothing_is_set() -> None:
-    async with with_topic() as (running, _), client_of(running) as client:
-        wanted = {"t": {f"{PREFIX}layout": "nested", f"{PREFIX}value.mode": "xml"}}
-        told = await topic_tool.apply(client, wanted)
-        assert told.lines == []
-        assert (
-            "t: Invalid value xml for configuration frazil.iceberg.value.mode" in told.failures[0]
-        )
-        assert told.failures[-1] == "nothing was changed"
-        _, view = await running.http("GET", "/topics/t")
-        assert view["configs"] == {}
-
-
-async def test_a_project_file_that_names_a_topic_that_there_is_not_changes_nothing() -> None:
-    async with with_topic() as (running, _), client_of(running) as client:
-        wanted = {"t": {f"{PREFIX}layout": "nested"}, "u": {}}
-        with pytest.raises(ToolError, match="there is no topic u; nothing was changed"):
-            await topic_tool.apply(client, wanted)
-        _, view = await running.http("GET", "/topics/t")
-        assert view["configs"] == {}
-
-
-class DeletedMeanwhile(KafkaClient):
-    """Deletes topics once what is wanted of them has been checked."""
-
-    names: Sequence[str] = ()
-
-    async def ask(self, api, request, **how):
-        if api == apis.INCREMENTAL_ALTER_CONFIGS and not request.validate_only:
-            topics = [DeleteTopicState(name=name) for name in self.names]
-            await super().ask(
-                apis.DELETE_TOPICS, DeleteTopicsRequest(topics=topics, timeout_ms=5000)
-            )
-        return await super().ask(api, request, **how)
-
-
-@pytest.mark.parametrize("names", [("u",), ("t", "u")])
-async def test_topics_that_are_refused_at_last_are_not_told_as_changed(names) -> None:
-    async with with_topic() as (running, _):
-        await create(await running.connect(), "u")
-        place = [Address("127.0.0.1", running.port)]
-        async with DeletedMeanwhile(place, timeout_ms=10_000) as client:
-            client.names = names
-            wanted = {name: {f"{PREFIX}layout": "nested"} for name in ("t", "u")}
-            told = await topic_tool.apply(client, wanted)
-        done = ["t: layout: (default) -> nested", "1 settings of 1 topics"]
-        assert told.lines == ([] if "t" in names else done)
-        assert [one.partition(":")[0] for one in told.failures] == list(names)

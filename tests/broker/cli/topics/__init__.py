@@ -1,0 +1,1 @@
+"""Tests of `frazil topic` and of project files."""
