@@ -66,7 +66,7 @@ class CreationView(NamedTuple):
     status: str
     """CREATED, EXISTS (as was allowed), VALID (it could be created), REFUSED or UNKNOWN."""
     topic_id: str | None = None
-    partitions: int | None = None
+    partition_count: int | None = None
     replication_factor: int | None = None
     error: str | None = None
     """The sentence that says why not."""
@@ -82,7 +82,8 @@ def id_text(topic_id: TopicId) -> str | None:
 def list_lines(rows: Iterable[MetadataResponseTopic]) -> list[str]:
     """The table of `frazil topic list`."""
     cells: list[list[Cell]] = [
-        [each["name"], each["partitions"], each["replication_factor"]] for each in list_json(rows)
+        [each["name"], each["partition_count"], each["replication_factor"]]
+        for each in list_json(rows)
     ]
     if not cells:
         return ["there are no topics"]
@@ -95,7 +96,7 @@ def list_json(rows: Iterable[MetadataResponseTopic]) -> list[dict[str, Any]]:
         {
             "name": row.name,
             "topic_id": id_text(row.topic_id),
-            "partitions": len(row.partitions),
+            "partition_count": len(row.partitions),
             "replication_factor": replication_factor(row),
             "is_internal": row.is_internal,
         }
@@ -187,16 +188,17 @@ def describe_json(view: TopicView) -> dict[str, Any]:
 
 def created_line(view: CreationView) -> str | None:
     """What became of a topic, in a line; None when it is an error."""
-    made = "" if view.partitions is None else f" with {count(view.partitions, 'partition')}"
-    match view.status:
-        case "created":
-            return f'topic "{view.name}" is created{made}, id {view.topic_id or "unknown"}'
-        case "exists":
-            return f'topic "{view.name}" is there already{made}, id {view.topic_id or "unknown"}'
-        case "valid":
-            return f'topic "{view.name}" would be created{made}'
-        case _:
-            return None
+    made = (
+        "" if view.partition_count is None else f" with {count(view.partition_count, 'partition')}"
+    )
+    topic_id = f", id {view.topic_id or 'unknown'}"
+    endings = {
+        CREATED: f"is created{made}{topic_id}",
+        EXISTS: f"is there already{made}{topic_id}",
+        VALID: f"would be created{made}",
+    }
+    ending = endings.get(view.status)
+    return None if ending is None else f'topic "{view.name}" {ending}'
 
 
 def trimmed_lines(firsts: Mapping[Partition, int]) -> list[str]:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 REPLICATION_FACTOR_MAX: Final = (1 << 15) - 1
 
-JSON_LIST: Final = "a list of {name, topic_id, partitions, replication_factor, is_internal}"
+JSON_LIST: Final = "a list of {name, topic_id, partition_count, replication_factor, is_internal}"
 JSON_CREATE: Final = (
-    "a list of {name, status, topic_id, partitions, replication_factor, error}; status: created,"
+    "a list of {name, status, topic_id, partition_count, replication_factor, error}; status: created,"
     " exists, valid (of a dry run), refused or unknown (no answer came in time)"
 )
 JSON_DESCRIBE: Final = (
@@ -143,7 +143,12 @@ def _add_pairs(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
 def _add_trim(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC[:P,P]", help="a topic, or some partitions of it")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--before-offset", type=whole(0, LONG_MAX), metavar="N")
+    where.add_argument(
+        "--before-offset",
+        type=whole(0, LONG_MAX),
+        metavar="N",
+        help="what comes before that offset",
+    )
     where.add_argument(
         "--before-datetime",
         type=datetime_ms,

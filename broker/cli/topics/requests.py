@@ -24,8 +24,12 @@ WORDS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "you may not do that with this topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "you may not do that in this cluster",
     ErrorCode.TOPIC_DELETION_DISABLED: "the cluster deletes no topics (delete.topic.enable)",
+}
+TOLD_WORDS: Final[Mapping[ErrorCode, str]] = {
+    **WORDS,
     ErrorCode.INVALID_TOPIC_EXCEPTION: "that is not the name of a topic",
 }
+"""Of Metadata, which has no message that would say more."""
 
 Alterations = Mapping[str, Sequence[messages.IncrementalAlterableConfig]]
 """By topic."""
@@ -93,7 +97,7 @@ async def partitions_of(
 ) -> list[Partition]:
     """The partitions of a topic, all or those wanted. Raises ToolError when one is not there."""
     row = (await topic_rows(client, [name]))[name]
-    if why := refusal(row.error_code):
+    if why := refusal(row.error_code, words=TOLD_WORDS):
         raise ToolError(f'topic "{name}": {why}')
     there = sorted(each.partition_index for each in row.partitions)
     if lacking := sorted(set(wanted or ()) - set(there)):

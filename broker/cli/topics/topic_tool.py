@@ -20,6 +20,7 @@ from broker.cli.topics.requests import (
     DELETE,
     SET,
     SUBTRACT,
+    TOLD_WORDS,
     WORDS,
     AnyAgent,
     alter_configs,
@@ -170,7 +171,7 @@ async def describe(client: KafkaClient, names: Iterable[str], *, as_json: bool) 
     Raises ClientError, ToolError.
     """
     rows = await topic_rows(client, list(dict.fromkeys(names)))
-    errors = {name: refusal(row.error_code) for name, row in rows.items()}
+    errors = {name: refusal(row.error_code, words=TOLD_WORDS) for name, row in rows.items()}
     failures = [f'topic "{name}" is not described: {why}' for name, why in errors.items() if why]
     found = {name: row for name, row in rows.items() if errors[name] is None}
     warnings, partitions = _with_leaders(found)

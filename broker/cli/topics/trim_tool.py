@@ -97,7 +97,9 @@ async def trim(
         failures.append(
             f'it is not known whether partition {numbers} of topic "{topic}" is trimmed: {error}'
         )
-    failures += [f"{topic}:{index} is not trimmed: {why}" for (_, index), why in refused.items()]
+    failures += [
+        f"{topic}:{index} is not trimmed: {why}" for (_, index), why in sorted(refused.items())
+    ]
     return CommandResult(topic_lines.trimmed_lines(firsts), failures=failures)
 
 

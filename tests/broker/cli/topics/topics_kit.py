@@ -1,9 +1,10 @@
 """Agents with a topic, and clients of theirs, for tests of `frazil topic` and of project files."""
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Self
 
-from broker.cli.kafka_client import Address, KafkaClient
+from broker.cli.kafka_client import Address, KafkaClient, PassingError
 from protocol import apis
 from protocol.messages import CreatableTopic, CreateTopicsRequest
 from tests.broker.agents import serving
@@ -33,3 +34,37 @@ async def create(client: SocketClient, name: str, partitions: int = 1) -> None:
 async def client_of(running: Running) -> AsyncGenerator[KafkaClient, None]:
     async with KafkaClient([Address("127.0.0.1", running.port)], timeout_ms=10_000) as client:
         yield client
+
+
+class Losing(KafkaClient):
+    """Loses the first answer to requests of one API, or the first request itself."""
+
+    _key = -1
+    _is_sent = True
+    _meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    @classmethod
+    def answers_of(cls, running: Running, key: int) -> Self:
+        """The request is carried out, and nobody hears of it."""
+        client = cls([Address("127.0.0.1", running.port)], timeout_ms=10_000)
+        client._key = key
+        return client
+
+    @classmethod
+    def requests_of(
+        cls, running: Running, key: int, meanwhile: Callable[[], Awaitable[None]]
+    ) -> Self:
+        """The request gets lost, and something happens instead."""
+        client = cls.answers_of(running, key)
+        client._is_sent, client._meanwhile = False, meanwhile
+        return client
+
+    async def ask(self, key, request, **how):
+        if key != self._key:
+            return await super().ask(key, request, **how)
+        self._key = -1
+        if self._is_sent:
+            await super().ask(key, request, **how)
+        if self._meanwhile is not None:
+            await self._meanwhile()
+        raise PassingError("the answer was lost")
