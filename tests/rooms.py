@@ -243,7 +243,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
 }
 
-WINGS = {"broker": {"cli.topics": "cli"}}
+WINGS = {"broker": {"cli.records": "cli", "cli.topics": "cli"}}
 """Folders that belong to the room of another folder: their modules may import its modules, and it theirs."""
 
 SHELLS = {
@@ -315,6 +315,11 @@ SHELLS = {
         "cli.kafka_client",
         "cli.log_tail",
         "cli.main",
+        "cli.records.arguments",
+        "cli.records.client",
+        "cli.records.consume_tool",
+        "cli.records.produce_tool",
+        "cli.records.progress",
         "cli.routing",
         "cli.topics.arguments",
         "cli.topics.project_tool",

@@ -208,7 +208,7 @@ def _client(options: argparse.Namespace) -> "KafkaClient":
     from broker.client.token_settings import BearerLogin
 
     file = options.command_config
-    settings = _client_settings(file)
+    settings = client_settings(file)
     complain(options.name, *[f"{file}: {warning}" for warning in settings.warnings])
     try:
         bootstrap = options.bootstrap or addresses(settings.bootstrap or BOOTSTRAP_DEFAULT)
@@ -235,7 +235,7 @@ def _client_context(settings: "ClientTls", file: Path) -> "ssl.SSLContext":
         raise FailedError(f"{file}: {error}") from error
 
 
-def _client_settings(file: Path | None) -> "ClientSettings":
+def client_settings(file: Path | None) -> "ClientSettings":
     """What a file of a client's settings says. Raises FailedError, and SettingsError."""
     from broker.client.client_settings import ClientSettings, client_settings_of
     from broker.config import properties_text

@@ -207,20 +207,22 @@ def _examples(server: str, command: str, secure: Path | None) -> list[str]:
     if secure is None:
         bootstrap_flag = "" if server == "localhost:9092" else f" --bootstrap {server}"
         return [
-            f"  produce  {produce}",
-            f"           kcat -P -b {server} -t hello",
-            f"  consume  {consume} \\",
+            f"  produce  {command} produce hello{bootstrap_flag}      (a line is a record, Ctrl-D ends)",
+            f"           {produce}",
+            f"  consume  {command} consume hello --group readers{bootstrap_flag}",
+            f"           {consume} \\",
             "             --group readers --from-beginning",
-            f"           kcat -b {server} -X auto.offset.reset=earliest -G readers hello",
             f"  lag      {command} group describe readers{bootstrap_flag}",
         ]
     # --command-config is new in Kafka 4.2; these names all know.
     properties, config = secure / "client.properties", secure / "librdkafka.config"
     return [
-        f"  produce  {produce} \\",
+        f"  produce  {command} produce hello --command-config {properties}",
+        f"           {produce} \\",
         f"             --producer.config {properties}",
         f"           kcat -P -F {config} -t hello",
-        f"  consume  {consume} \\",
+        f"  consume  {command} consume hello --group readers --command-config {properties}",
+        f"           {consume} \\",
         f"             --group readers --from-beginning --consumer.config {properties}",
         f"           kcat -F {config} -X auto.offset.reset=earliest -G readers hello",
         f"  lag      {command} group describe readers --command-config {properties}",

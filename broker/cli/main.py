@@ -38,6 +38,7 @@ from broker.cli.arguments import (
     tell,
     whole,
 )
+from broker.cli.records import arguments as record_arguments
 from broker.cli.topics import arguments as topic_arguments
 from broker.config.settings import Loaded, SettingsError, load
 from protocol.types import position
@@ -117,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_group(commands)
     topic_arguments.add_topic(commands)
+    record_arguments.add_produce(commands)
+    record_arguments.add_consume(commands)
     agent_arguments.add_job(commands)
     agent_arguments.add_cost(commands)
     agent_arguments.add_certificates(commands)
@@ -238,7 +241,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, topic, group, txn, feature, user, acl, job, cost, certificates,"
+            "what should it do? dev, serve, produce, consume, topic, group, txn, feature, user, acl, job, cost, certificates,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

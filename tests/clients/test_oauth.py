@@ -23,6 +23,7 @@ from broker.client.bearer_tokens import BearerTokens
 from broker.client.client_settings import client_settings_of
 from broker.client.token_settings import BearerLogin
 from tests.clients.bounded import until
+from tests.clients.commands import frazil
 from tests.clients.sasl import SaslCluster, java, round_trip_by_aiokafka
 from tests.kit.issuer import CLIENT_ID, CLIENT_SECRET, IssuerServer
 from tests.kit.tokens import EcIssuer, RsaIssuer, key_set, unsigned
@@ -394,6 +395,27 @@ def test_a_tool_logs_in_with_the_token_in_a_file_and_is_told_that_another_is_ref
     code, said = listed(cluster, tmp_path, capsys, *settings)
     assert code != 0
     assert '{"status":"invalid_token"}' in said
+
+
+def test_records_are_produced_and_consumed_with_the_token_in_a_file(
+    cluster: SaslCluster, tmp_path: Path
+) -> None:
+    token, file = tmp_path / "token", tmp_path / "client.properties"
+    token.write_text(FIRST.token(claims()))
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+        f"bootstrap.servers={cluster.bootstrap}\n"
+        f"sasl.jaas.config={BEARER_MODULE} required;\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{token}\n"
+    )
+    login = ("--command-config", str(file), "--timeout-ms", "20000")
+    assert frazil("topic", "create", "by-frazil", *login).code == 0
+    assert frazil("produce", "by-frazil", *login, given=b"hello\n") == (0, b"", "")
+    assert frazil("consume", "by-frazil", "-e", *login) == (0, b"hello\n", "")
+    token.write_text(FIRST.token(claims(aud="another")))
+    done = frazil("consume", "by-frazil", "-e", *login)
+    assert done.code == 1
+    assert "SASL" in done.err
 
 
 def test_a_tool_has_its_token_from_the_issuer_by_id_and_secret(

@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from broker.cli.main import main
 from broker.trial.authority import Validity, new_authority
+from tests.clients import commands
 from tests.clients.kafka_tools import ACLS, CONFIGS, KafkaTools
 from tests.parts import install
 from tests.parts.process import free_port
@@ -116,6 +117,14 @@ def test_librdkafka_writes_and_reads_with_its_file(folder: Path) -> None:
     assert [message.value() for message in found if message] == [
         str(number).encode() for number in range(COUNT)
     ]
+
+
+def test_frazils_own_commands_produce_and_consume_as_was_printed(agent: FrazilDev) -> None:
+    producing, consuming = (
+        printed(agent, f"frazil {command}") for command in ("produce", "consume")
+    )
+    assert commands.frazil("produce", *producing, given=b"one\ntwo\n") == (0, b"", "")
+    assert commands.frazil("consume", *consuming, "-e") == (0, b"one\ntwo\n", "")
 
 
 def test_kafka_python_writes_and_reads_with_its_file(folder: Path) -> None:

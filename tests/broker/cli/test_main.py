@@ -353,4 +353,17 @@ def test_no_argument_is_a_secret() -> None:
                 parsers += action.choices.values()
             found += [flag for flag in action.option_strings if words.search(flag)]
     assert "--password-file" in found
-    assert [flag for flag in found if not flag.endswith("-file")] == []
+    keys_of_records = {"--key", "--key-separator", "--key-format"}
+    assert {flag for flag in found if not flag.endswith("-file")} == keys_of_records
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.config"]
+)
+def test_no_setting_of_librdkafka_that_is_a_secret_is_taken_from_the_command_line(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("consume", "t", "-X", f"{name}=hush") == main.MISUSED
+    told = capsys.readouterr().err
+    assert f"{name} is a secret: put it into the file of --command-config" in told
+    assert "hush" not in told

@@ -1,0 +1,144 @@
+"""librdkafka for the command line: its settings from the arguments, and its errors as sentences.
+
+librdkafka tells what befalls its connections between calls; `Events` keeps that until somebody can say it. What may
+pass by itself is waited for until the command's deadline, a refusal is not.
+"""
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from broker.cli.arguments import BOOTSTRAP_DEFAULT, FailedError, client_settings, complain
+from broker.client.bearer_tokens import BearerTokens, TokenError
+from broker.client.client_settings import ClientSettings
+from broker.client.librdkafka_settings import librdkafka_settings
+from broker.client.token_settings import BearerLogin
+from broker.edge.key_stores import Material, TlsError, client_material_of
+from broker.environment import boot_ms, now_ms
+
+CLIENT_ID: Final = "frazil"
+TOKEN_S: Final = 60
+"""How long a token is taken to hold before it is asked for anew."""
+_ATTEMPT_S: Final = 1.0
+_PAUSE_S: Final = 0.1
+_HEARD_MS: Final = 2000
+"""Until then every broker has heard of a topic that was just made."""
+_REFUSALS: Final = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._FATAL, KafkaError._RESOLVE}  # noqa: SLF001
+)
+
+
+class Events:
+    """What librdkafka told."""
+
+    def __init__(self) -> None:
+        self.bootstrap = ""
+        """Whom it was told to ask."""
+        self.refusal = ""
+        """Why it goes no further; "" while it may."""
+        self.reason = ""
+        """Why the last connection was lost."""
+
+    def told(self, error: KafkaError) -> None:
+        sentence = error.str()
+        if error.code() in _REFUSALS or error.fatal():
+            self.refusal = self.refusal or sentence
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            self.reason = sentence
+
+
+def settings_of(options: Namespace, events: Events) -> dict[str, Any]:
+    """Returns librdkafka's settings by the arguments of `add_cluster`, and `--property`. Raises FailedError,
+    SettingsError."""
+    file = options.command_config
+    settings = client_settings(file)
+    complain(options.name, *[f"{file}: {warning}" for warning in settings.warnings])
+    bootstrap = (
+        ",".join(map(str, options.bootstrap or ())) or settings.bootstrap or BOOTSTRAP_DEFAULT
+    )
+    events.bootstrap = bootstrap
+    found = {
+        **librdkafka_settings(bootstrap, settings, _material(settings, file)),
+        "client.id": CLIENT_ID,
+        "error_cb": events.told,
+        "log_level": 0,
+    }
+    if isinstance(settings.login, BearerLogin):
+        tokens = BearerTokens(settings.login)
+        extensions = dict(settings.login.extensions)
+        found["oauth_cb"] = lambda _config: _token(tokens, extensions)
+    return found | dict(options.property)
+
+
+def _token(
+    tokens: BearerTokens, extensions: dict[str, str]
+) -> tuple[str, float, str, dict[str, str]]:
+    try:
+        token = asyncio.run(tokens.token())
+    except TokenError as error:
+        raise KafkaException(KafkaError(KafkaError._AUTHENTICATION, str(error))) from error  # noqa: SLF001
+    return token, now_ms() / 1000 + TOKEN_S, "", extensions
+
+
+def _material(settings: ClientSettings, file: Path | None) -> Material | None:
+    if settings.tls is None:
+        return None
+    try:
+        return client_material_of(
+            settings.tls.keystore, settings.tls.truststore, lambda place: Path(place).read_bytes()
+        )
+    except TlsError as error:
+        raise FailedError(f"{file}: {error}") from error
+
+
+Client = TypeVar("Client", Producer, Consumer)
+
+
+def client_of(kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
+    """Returns a producer or consumer. Raises FailedError for settings that librdkafka does not take."""
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        raise FailedError(f"librdkafka: {error.args[0].str()}") from error
+
+
+def partitions_of(
+    client: Producer | Consumer, topic: str, events: Events, *, timeout_ms: int
+) -> list[int]:
+    """Returns a topic's partitions; waits for the cluster until the deadline. Raises FailedError."""
+    began = boot_ms()
+    while True:
+        lasts_ms = timeout_ms
+        try:
+            found = client.list_topics(topic, timeout=_ATTEMPT_S).topics[topic]
+        except KafkaException as error:
+            problem = _cluster_problem(error.args[0], events.bootstrap)
+        else:
+            if found.error is None:
+                return sorted(found.partitions)
+            problem = _topic_problem(topic, found.error)
+            is_missing = found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not (is_missing or found.error.retriable()):
+                raise FailedError(problem)
+            lasts_ms = min(_HEARD_MS, timeout_ms) if is_missing else timeout_ms
+        client.poll(_PAUSE_S)
+        if events.refusal:
+            raise FailedError(events.refusal)
+        if boot_ms() - began >= lasts_ms:
+            raise FailedError(f"{problem}{events.reason and f'; {events.reason}'}")
+
+
+def _cluster_problem(error: KafkaError, bootstrap: str) -> str:
+    if error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):  # noqa: SLF001
+        return f"no agent answers at {bootstrap}: is one running? (--bootstrap says where)"
+    return f"the cluster does not say which topics it has: {error.str()}"
+
+
+def _topic_problem(topic: str, error: KafkaError) -> str:
+    if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return f'there is no topic "{topic}" (frazil topic list shows all, frazil topic create makes one)'
+    return f'topic "{topic}" cannot be used: {error.str()} ({error.name()})'

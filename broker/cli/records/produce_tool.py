@@ -1,0 +1,174 @@
+"""`frazil produce`: records from standard input or files, sent to a topic.
+
+What was read is sent in order, and all of it is waited for: the command ends with 0 only when each record is
+acknowledged. Records that are not are counted, and the first of them is told with its line.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from broker.cli.arguments import FAILED, FailedError, complain
+from broker.cli.records.client import Events, client_of, partitions_of, settings_of
+from broker.cli.records.progress import Progress
+from broker.cli.records.record_text import (
+    Headers,
+    LineFormat,
+    NewRecord,
+    RecordError,
+    record_of_json,
+    record_of_line,
+)
+
+QUEUED_KBYTES: Final = 128 * 1024
+"""Of records that are not sent yet."""
+TURN: Final = 1000
+"""Of so many records librdkafka is asked what became of those before."""
+READ_BYTES: Final = 1 << 20
+WAIT_S: Final = 0.1
+
+
+class Failures:
+    """Of records that were read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def add(self, number: int, error: KafkaError | None, _message: Message) -> None:
+        """librdkafka gave a record up."""
+        self.count += 1
+        if not self.first and error is not None:
+            self.first = f"the first is record {number}: {error.str()} ({error.name()})"
+
+
+def produce(options: Namespace, source: BufferedReader) -> int:
+    """Sends what the source has. Raises FailedError, SettingsError."""
+    events = Events()
+    producer = client_of(Producer, _settings(options, events))
+    partitions = partitions_of(producer, options.topic, events, timeout_ms=options.timeout_ms)
+    if options.partition >= len(partitions):
+        raise FailedError(
+            f'topic "{options.topic}" has no partition {options.partition}, but 0 to {partitions[-1]}'
+        )
+    failures = Failures()
+    progress = Progress("sent")
+    bad, read = "", 0
+    try:
+        size = 0
+        for number, record in enumerate(records_of(options, source), 1):
+            _send(producer, options, record, partial(failures.add, number))
+            read, size = number, size + len(record.value or b"") + len(record.key or b"")
+            if number % TURN == 0:
+                producer.poll(0)
+                progress.add(TURN, size)
+                size = 0
+                if events.refusal:
+                    break
+    except RecordError as error:
+        bad = str(error)
+    finally:
+        # What was read is sent, also before Ctrl-C ends it.
+        while producer.flush(WAIT_S) and not events.refusal:
+            progress.add(0, 0)
+        progress.end()
+    return _end(options, (read, len(producer)), failures, bad or events.refusal)
+
+
+def _end(options: Namespace, counts: tuple[int, int], failures: Failures, problem: str) -> int:
+    """Returns the exit code, after it was said what went wrong."""
+    read, left = counts
+    lost = failures.count + left
+    if problem:
+        complain(
+            options.name,
+            f"{problem}; {read - lost:,} records before it are in topic {options.topic}",
+        )
+    if failures.count:
+        complain(
+            options.name,
+            f"{failures.count:,} of {read:,} records are not in topic {options.topic}; {failures.first}",
+        )
+    return FAILED if problem or lost else 0
+
+
+def _settings(options: Namespace, events: Events) -> dict[str, Any]:
+    found = {
+        "acks": options.acks,
+        "compression.type": options.compression,
+        "delivery.report.only.error": True,
+        "enable.idempotence": options.acks == "all",
+        "enable.metrics.push": False,
+        "linger.ms": 5,
+        "message.max.bytes": 100_000_000,
+        "message.timeout.ms": 120_000,
+        "queue.buffering.max.kbytes": QUEUED_KBYTES,
+        "queue.buffering.max.messages": 1_000_000,
+        # Equal keys go where Java's clients send them.
+        "partitioner": "murmur2_random",
+    }
+    return found | settings_of(options, events)
+
+
+def _send(producer: Producer, options: Namespace, record: NewRecord, failed: Any) -> None:
+    headers: Headers = [*options.header, *record.headers]
+    chosen: dict[str, Any] = {"key": options.key if record.key is None else record.key}
+    partition = options.partition if options.partition >= 0 else record.partition
+    if partition >= 0:
+        chosen["partition"] = partition
+    if record.timestamp_ms is not None:
+        chosen["timestamp"] = record.timestamp_ms
+    if headers:
+        chosen["headers"] = headers
+    while True:
+        try:
+            producer.produce(options.topic, record.value, on_delivery=failed, **chosen)
+        except BufferError:
+            producer.poll(WAIT_S)
+        except KafkaException as error:
+            raise RecordError(error.args[0].str()) from error
+        else:
+            return
+
+
+def records_of(options: Namespace, source: BufferedReader) -> Iterator[NewRecord]:
+    """Reads records as the arguments say. Raises RecordError with the record's number, FailedError."""
+    if options.whole:
+        yield from (NewRecord(None, _content(file)) for file in options.whole)
+        return
+    how = LineFormat(options.key_separator, options.key_format, options.value_format, options.null)
+    number = 0
+    for number, line in enumerate(_lines(source, options.delimiter), 1):
+        try:
+            if options.json:
+                yield record_of_json(line, keeps_place=options.keep_partitions)
+            else:
+                yield record_of_line(line, how)
+        except RecordError as error:
+            raise RecordError(f"record {number} of the input: {error}") from error
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise FailedError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _lines(source: BufferedReader, delimiter: bytes) -> Iterable[bytes]:
+    """What lies between delimiters; nothing behind the last one is nothing."""
+    if delimiter == b"\n":
+        for line in source:
+            yield line.removesuffix(b"\n")
+        return
+    rest = b""
+    while data := source.read1(READ_BYTES):
+        *lines, rest = (rest + data).split(delimiter)
+        yield from lines
+    if rest:
+        yield rest

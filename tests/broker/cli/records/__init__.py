@@ -1,0 +1,1 @@
+"""`frazil produce` and `frazil consume`: what needs no cluster."""
