@@ -5,7 +5,6 @@ The only module that chooses an event loop (uvloop where present) and reads cloc
 agents, the workers of their jobs, and commands that look at something.
 """
 
-import asyncio
 import contextlib
 import os
 import resource
@@ -17,9 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from broker.config.settings import Settings
-
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from asyncio.subprocess import Process
+
+    from broker.config.settings import Settings
     from coordinator.log.metadata_log import MetadataLog
     from coordinator.log.open_log import LogOptions
     from storage.stores.object_store import ObjectStore
@@ -52,13 +53,15 @@ def software_version() -> str:
         return "0"
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory() -> "Callable[[], AbstractEventLoop]":
     """uvloop where it is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
+        import asyncio
+
         return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    factory: Callable[[], AbstractEventLoop] = uvloop.new_event_loop
     return factory
 
 
@@ -76,7 +79,7 @@ def raise_descriptors() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def open_adapters(settings: Settings) -> "tuple[ObjectStore, MetadataLog]":
+def open_adapters(settings: "Settings") -> "tuple[ObjectStore, MetadataLog]":
     """The store and the log that the settings name. Raises ValueError with a sentence."""
     from coordinator.log.open_log import open_log
     from storage.stores.open_store import open_store
@@ -86,7 +89,7 @@ def open_adapters(settings: Settings) -> "tuple[ObjectStore, MetadataLog]":
     return store, log
 
 
-def store_options(settings: Settings) -> "StoreOptions":
+def store_options(settings: "Settings") -> "StoreOptions":
     from storage.stores.open_store import StoreOptions
 
     return StoreOptions(
@@ -99,7 +102,7 @@ def store_options(settings: Settings) -> "StoreOptions":
     )
 
 
-def log_options(settings: Settings) -> "LogOptions":
+def log_options(settings: "Settings") -> "LogOptions":
     from coordinator.log.open_log import LogOptions
 
     return LogOptions(
@@ -131,10 +134,12 @@ def available_cores() -> tuple[int, str]:
 
 async def spawn_module(
     module: str, *, stdin: int, more: Mapping[str, str] = MappingProxyType({})
-) -> asyncio.subprocess.Process:
+) -> "Process":
     """A process of ours: this Python, another module; what it prints goes where this one complains.
 
     `more`: of its environment."""
+    import asyncio
+
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-P", "-m", module),

@@ -19,7 +19,8 @@ from broker.admin.access import SHUT, TOKEN_PRINCIPAL, access_of
 from broker.composition import Parts, audit_logger
 from broker.config.addresses import WILDCARD_HOSTS, Address
 from broker.config.listeners import HTTP_LISTENERS
-from broker.config.settings import Settings, SettingsError, http_listener_of
+from broker.config.settings import Settings, http_listener_of
+from broker.config.values import SettingsError
 from broker.doors import Door, DoorError
 from broker.edge.tls_transport import Shaker, TlsTransport
 from broker.http.admission import HostNames

@@ -204,10 +204,15 @@ def on_cluster(
 def _client(options: argparse.Namespace) -> "KafkaClient":
     """The client that the arguments and their file of settings mean. Raises FailedError, SettingsError."""
     from broker.cli.kafka_client import KafkaClient, addresses
+
+    file = options.command_config
+    if file is None:
+        # Logins and TLS take longer to import than all the rest.
+        bootstrap = options.bootstrap or addresses(BOOTSTRAP_DEFAULT)
+        return KafkaClient(bootstrap, timeout_ms=options.timeout_ms)
     from broker.client.bearer_tokens import BearerTokens
     from broker.client.token_settings import BearerLogin
 
-    file = options.command_config
     settings = client_settings(file)
     complain(options.name, *[f"{file}: {warning}" for warning in settings.warnings])
     try:
@@ -235,14 +240,12 @@ def _client_context(settings: "ClientTls", file: Path) -> "ssl.SSLContext":
         raise FailedError(f"{file}: {error}") from error
 
 
-def client_settings(file: Path | None) -> "ClientSettings":
+def client_settings(file: Path) -> "ClientSettings":
     """What a file of a client's settings says. Raises FailedError, and SettingsError."""
-    from broker.client.client_settings import ClientSettings, client_settings_of
+    from broker.client.client_settings import client_settings_of
     from broker.config import properties_text
-    from broker.config.settings import SettingsError
+    from broker.config.values import SettingsError
 
-    if file is None:
-        return ClientSettings()
     try:
         text = file.read_text(encoding="utf-8")
         return client_settings_of(dict(properties_text.parse(str(file), text)))

@@ -25,13 +25,13 @@ from broker.config.security_advice import advice
 from broker.config.settings import (
     Loaded,
     Settings,
-    SettingsError,
     advertised,
     http_listener_of,
     listeners_of,
     name_of,
     token_of,
 )
+from broker.config.values import SettingsError
 from broker.edge.key_stores import TlsError, material_of
 from broker.edge.tls_listener import SOON_DAYS, TlsListener, tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options

@@ -17,13 +17,12 @@ import secrets
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
 from broker.client import tls_failures
-from broker.client.bearer_tokens import BearerTokens, TokenError
-from broker.sasl.client import ClientExchange, Login, LoginError, exchange_of
+from broker.sasl.login_failures import LoginError, TokenError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.framing import (
@@ -32,9 +31,13 @@ from protocol.framing import (
     request_frame,
 )
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from broker.client.bearer_tokens import BearerTokens
+    from broker.sasl.client import ClientExchange, Login
 
-AnyLogin = Login | BearerTokens
+    AnyLogin = Login | BearerTokens
+
+T = TypeVar("T")
 
 CLIENT_ID: Final = "frazil"
 FIRST_VERSION: Final = 3
@@ -113,7 +116,7 @@ class _Connection:
     """To one agent; opened by the first request, and again after a failure."""
 
     def __init__(
-        self, address: Address, login: AnyLogin | None, tls: ssl.SSLContext | None
+        self, address: Address, login: "AnyLogin | None", tls: ssl.SSLContext | None
     ) -> None:
         self.address = address
         self._login = login
@@ -176,7 +179,7 @@ class _Connection:
             host, port, ssl=self._tls, server_hostname=host, ssl_shutdown_timeout=GOODBYE_S
         )
 
-    async def _log_in(self, login: AnyLogin) -> None:
+    async def _log_in(self, login: "AnyLogin") -> None:
         """Raises KafkaError with the cluster's own words, LoginError, and TokenError."""
         exchange = await _exchange_of(login)
         wanted = messages.SaslHandshakeRequest(mechanism=login.mechanism)
@@ -230,7 +233,11 @@ class _Connection:
                 await self._streams[1].wait_closed()
 
 
-async def _exchange_of(login: AnyLogin) -> ClientExchange:
+async def _exchange_of(login: "AnyLogin") -> "ClientExchange":
+    """Imported here: most clients need not log in."""
+    from broker.client.bearer_tokens import BearerTokens
+    from broker.sasl.client import exchange_of
+
     if isinstance(login, BearerTokens):
         return await login.exchange()
     return exchange_of(login, nonce=secrets.token_hex(16))
@@ -250,7 +257,7 @@ class KafkaClient:
         bootstrap: Sequence[Address],
         *,
         timeout_ms: int,
-        login: AnyLogin | None = None,
+        login: "AnyLogin | None" = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         assert bootstrap

@@ -40,12 +40,13 @@ from broker.cli.arguments import (
 )
 from broker.cli.records import arguments as record_arguments
 from broker.cli.topics import arguments as topic_arguments
-from broker.config.settings import Loaded, SettingsError, load
+from broker.config.values import SettingsError
 from protocol.types import position
 
 if TYPE_CHECKING:
     from broker.agent import Agent
     from broker.cli.group_reset import ResetTarget
+    from broker.config.settings import Loaded
     from broker.trial.secure_dev import SecureFolder
 
 INTERRUPTED = 130
@@ -311,6 +312,8 @@ def _prepare(data: Path) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from broker.config.settings import load
+
     texts = _texts(options, defaults={})
     loaded = load(**texts, environ=os.environ)
     if loaded.settings.workers == 1:
@@ -332,7 +335,7 @@ def _serving(listening: dict[str, tuple[str, int]]) -> str:
 
 
 def _run(
-    loaded: Loaded,
+    loaded: "Loaded",
     *,
     greet: Callable[[dict[str, tuple[str, int]]], str],
     prepare: "Callable[[Agent], Awaitable[None]] | None" = None,
@@ -456,7 +459,9 @@ def _export(arguments: list[str]) -> int:
     return FAILED
 
 
-def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> Loaded:
+def _load(options: argparse.Namespace, *, defaults: dict[str, str]) -> "Loaded":
+    from broker.config.settings import load
+
     return load(**_texts(options, defaults=defaults), environ=os.environ)
 
 

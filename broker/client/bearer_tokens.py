@@ -21,6 +21,7 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from broker.client.token_settings import BearerLogin, TokenFile, TokenIssuer
 from broker.sasl.bearer_messages import OAUTHBEARER, is_token
 from broker.sasl.client import BearerClient
+from broker.sasl.login_failures import TokenError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -38,14 +39,6 @@ OK: Final = 200
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Of HTTP: it may be otherwise in a while."""
 _CODE: Final = re.compile(r"[a-z_]{1,40}")
-
-
-class TokenError(Exception):
-    """There is no token; the sentence says why."""
-
-    def __init__(self, sentence: str, *, may_pass: bool = False) -> None:
-        super().__init__(sentence)
-        self.may_pass = may_pass
 
 
 class BearerTokens:

@@ -50,6 +50,7 @@ from broker.config.value_types import (
     tokens_in,
     url,
 )
+from broker.config.values import SettingsError
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
@@ -64,14 +65,6 @@ STORE_SCHEMES = ("s3", "file", "memory")
 LOG_SCHEMES = ("etcd", "etcds", "sqlite", "memory")
 ONE_AGENT = ("sqlite:", "memory:")
 """What URLs of logs and stores begin with that only one process can have."""
-
-
-class SettingsError(Exception):
-    """The settings cannot be used. `mistakes` has a sentence for each reason."""
-
-    def __init__(self, mistakes: Sequence[str]) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = tuple(mistakes)
 
 
 class Setting(NamedTuple):

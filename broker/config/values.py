@@ -2,11 +2,12 @@
 
 Every function raises ValueError with the end of a sentence ("is not a whole number") that the
 caller completes with the setting's name. Kafka's own settings are read strictly as Kafka reads
-them; Frazil's also take units ("64MiB", "10s").
+them; Frazil's also take units ("64MiB", "10s"). `SettingsError` has all such sentences; it is here,
+as the command line catches it and is not to import all settings for that.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LIKENESS_MIN = 0.6
 """A part of both names' characters."""
@@ -22,6 +23,14 @@ _BYTE_UNITS = {
 }
 _DURATION = re.compile(r"(\d+)\s*(ms|s|min|h|d)?")
 _DURATION_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. `mistakes` has a sentence for each reason."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = tuple(mistakes)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
-from broker.config.settings import SettingsError
 from broker.config.value_types import tokens_in
+from broker.config.values import SettingsError
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from broker.sasl import jaas
 from broker.sasl.bearer_messages import ACKNOWLEDGED, OAUTHBEARER, client_first
+from broker.sasl.login_failures import LoginError
 from broker.sasl.plain import PLAIN
 from broker.sasl.scram import BY_NAME, HASHES, credential_of, escaped, proof_of, salted_password
 from coordinator.commands.credential_commands import ITERATIONS_MAX, ITERATIONS_MIN
@@ -27,10 +28,6 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVER_FIRST: Final = re.compile(
     r"r=(?P<nonce>[^,]+),s=(?P<salt>[^,]+),i=(?P<iterations>[0-9]{1,7})"
 )
-
-
-class LoginError(Exception):
-    """The cluster does not prove that it knows the user, or says nothing that can be understood."""
 
 
 @dataclass(frozen=True, slots=True)

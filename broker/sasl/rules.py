@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from broker.config import values
 from broker.config.config_row import INT_MAX, LONG_MAX
 from broker.config.listeners import ListenerSettings
-from broker.config.settings import SettingsError
+from broker.config.values import SettingsError
 from broker.sasl import jaas
 from broker.sasl.bearer import BearerExchange
 from broker.sasl.bearer_messages import OAUTHBEARER

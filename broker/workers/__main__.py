@@ -13,7 +13,8 @@ from typing import Any
 
 from broker import process
 from broker.agent import AgentError
-from broker.config.settings import SettingsError, load
+from broker.config.settings import load
+from broker.config.values import SettingsError
 from broker.environment import software_version
 from broker.workers.link import Link
 from broker.workers.messages import MessageError

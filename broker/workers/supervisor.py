@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker import logs
-from broker.config.settings import Loaded, Settings, SettingsError
+from broker.config.settings import Loaded, Settings
+from broker.config.values import SettingsError
 from broker.environment import available_cores, boot_ms, software_version, spawn_module
 from broker.workers import joined_readiness, orphans, seats
 from broker.workers.joined_metrics import JoinedMetrics

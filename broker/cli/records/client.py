@@ -55,7 +55,7 @@ def settings_of(options: Namespace, events: Events) -> dict[str, Any]:
     """Returns librdkafka's settings by the arguments of `add_cluster`, and `--property`. Raises FailedError,
     SettingsError."""
     file = options.command_config
-    settings = client_settings(file)
+    settings = ClientSettings() if file is None else client_settings(file)
     complain(options.name, *[f"{file}: {warning}" for warning in settings.warnings])
     bootstrap = (
         ",".join(map(str, options.bootstrap or ())) or settings.bootstrap or BOOTSTRAP_DEFAULT

@@ -15,7 +15,7 @@ from broker.calls.requester import ANONYMOUS
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.arguments import add_agent, place_of
 from broker.cli.command_result import ToolError
-from broker.config.settings import SettingsError
+from broker.config.values import SettingsError
 from iceberg_export.errors import AgentError as RefusedError
 from iceberg_export.plan.agent_client import AgentClient
 from tests.broker.agents import serving

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from broker.client import bearer_tokens
-from broker.client.bearer_tokens import BearerTokens, TokenError, issued_in
+from broker.client.bearer_tokens import BearerTokens, issued_in
 from broker.client.client_settings import client_settings_of
 from broker.client.token_settings import BearerLogin
+from broker.sasl.login_failures import TokenError
 from tests.kit.issuer import CLIENT_ID, CLIENT_SECRET, Answer, IssuerServer
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

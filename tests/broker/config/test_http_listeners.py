@@ -4,7 +4,8 @@ import pytest
 
 from broker.config.addresses import Address
 from broker.config.listeners import ClientAuth
-from broker.config.settings import SettingsError, http_listener_of, load, token_of
+from broker.config.settings import http_listener_of, load, token_of
+from broker.config.values import SettingsError
 from tests.kit.sockets import settings_of
 
 KEYS = ("ssl.keystore.type=PEM", "ssl.keystore.location=/all.pem")

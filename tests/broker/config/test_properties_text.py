@@ -3,7 +3,8 @@
 import pytest
 
 from broker.config import properties_text
-from broker.config.settings import Loaded, SettingsError, listeners_of, load
+from broker.config.settings import Loaded, listeners_of, load
+from broker.config.values import SettingsError
 
 NEEDED = {"store": "file:///data/objects", "log": "sqlite:///data/log.db"}
 

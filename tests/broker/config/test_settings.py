@@ -7,15 +7,8 @@ import pytest
 from broker.config import reference
 from broker.config.addresses import Address, NamedAddress
 from broker.config.kafka_settings import TABLE as KAFKA_TABLE
-from broker.config.settings import (
-    BY_NAME,
-    TABLE,
-    Settings,
-    SettingsError,
-    advertised,
-    load,
-    name_of,
-)
+from broker.config.settings import BY_NAME, TABLE, Settings, advertised, load, name_of
+from broker.config.values import SettingsError
 from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
 

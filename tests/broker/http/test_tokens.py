@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.config.settings import SettingsError
+from broker.config.values import SettingsError
 from broker.http.tokens import Tokens
 
 FIRST, SECOND = "the-first-of-the-tokens", "another-one-of-the-tokens"

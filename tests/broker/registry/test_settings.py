@@ -7,7 +7,8 @@ import pytest
 
 from broker.cli import dev
 from broker.config.addresses import Address
-from broker.config.settings import Settings, SettingsError, load
+from broker.config.settings import Settings, load
+from broker.config.values import SettingsError
 
 
 def settings_of(*flags: str) -> Settings:

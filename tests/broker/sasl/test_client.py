@@ -3,8 +3,9 @@
 import pytest
 
 from broker.sasl.bearer_messages import client_first_of
-from broker.sasl.client import BearerClient, Login, LoginError, exchange_of, login_of
+from broker.sasl.client import BearerClient, Login, exchange_of, login_of
 from broker.sasl.exchange import Authenticated, Challenge
+from broker.sasl.login_failures import LoginError
 from broker.sasl.plain import PlainExchange, PlainUsers
 from broker.sasl.scram import BY_NAME, ScramExchange, credential_of, salted_password
 from coordinator.tables.administration.credentials import Credentials

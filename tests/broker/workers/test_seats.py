@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.config.settings import MiB, Settings, SettingsError, load
+from broker.config.settings import MiB, Settings, load
+from broker.config.values import SettingsError
 from broker.workers import seats
 from broker.workers.seats import Seat
 from coordinator.tables.incarnations import NODE_NAME_MAX

@@ -1,0 +1,13 @@
+"""Why a tool cannot log in. Pure, and cheap to import: a client that does not log in catches them, too."""
+
+
+class LoginError(Exception):
+    """The cluster does not prove that it knows the user, or says nothing that can be understood."""
+
+
+class TokenError(Exception):
+    """There is no token; the sentence says why."""
+
+    def __init__(self, sentence: str, *, may_pass: bool = False) -> None:
+        super().__init__(sentence)
+        self.may_pass = may_pass

@@ -1,0 +1,67 @@
+"""The command line answers at once: what it imports before it does, by name. No clock is read here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TOLD = """
+import sys
+from broker.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+HEAVY = {
+    "aiobotocore",
+    "aiohttp",
+    "cramjam",
+    "cryptography",
+    "grpc",
+    "joserfc",
+    "numba",
+    "numpy",
+    "obstore",
+    "pandas",
+    "pyarrow",
+    "pyiceberg",
+    "pyspark",
+    "uvloop",
+}
+AGENTS = {"asyncio", "ssl", "broker.config.settings", "coordinator", "protocol.messages", "storage"}
+"""What only agents need, and commands that ask them."""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules of a process that ran the command."""
+    ended = subprocess.run(
+        [sys.executable, "-c", TOLD, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(ended.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("brew",), ("topic", "describe", "--help"), ("dev", "--help")],
+    ids=" ".join,
+)
+def test_what_needs_no_agent_is_answered_without_what_agents_are_made_of(
+    arguments: tuple[str, ...],
+) -> None:
+    assert imported(*arguments) & (HEAVY | AGENTS) == set()
+
+
+def test_a_cluster_is_asked_without_what_agents_are_made_of_nor_logins() -> None:
+    found = imported("group", "list", "--bootstrap", "127.0.0.1:1")
+    assert "broker.cli.kafka_client" in found
+    assert (
+        found & (HEAVY | {"broker.config.settings", "broker.sasl.client", "coordinator"}) == set()
+    )
