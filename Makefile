@@ -11,12 +11,8 @@ MINUTES ?= 10
 SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * \
   os.sysconf("SC_PHYS_PAGES"); print(max(2, min(os.cpu_count() + 1, memory // (3 << 30))))')
 UNIT_TESTS := $(BIN)/python -m pytest -m "not integration and not sim" -n logical --dist worksteal
-# What is downloaded must be one of the files that constraints.txt has the hashes of. Frazil itself has
-# none, so not everything can be required to have some.
-INSTALL := $(BIN)/python -m pip install --quiet --no-require-hashes --constraint constraints.txt \
-  --build-constraint constraints.txt
-# Downloads break off now and then.
-patiently = $(1) || { echo "again in 15 s ..."; sleep 15; $(1); }
+# One pip at a time, from what constraints.txt has the hashes of; what a step needs is in that file.
+INSTALL := $(BIN)/python -m tests.packages
 
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run check test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep constraints lint static style clean help
 
 help:
-	@echo "make run    one agent on localhost:9092, everything embedded"
+	@echo "make run    one agent on localhost:9092, everything embedded; then installs what exports need behind it"
 	@echo "make check  in three minutes what starts no other program: lint, types, unit tests, some seeds"
 	@echo "make test   installs what the tests need and runs them all, and lint"
 	@echo "make demo   produce, consume, export and query, with counts"
@@ -52,18 +48,19 @@ $(BIN)/python:
 	    { echo "please install python3-venv and try again"; exit 1; }; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
-	@echo "installing Frazil into $(VENV) ..."
-	@$(call patiently,$(BIN)/python -m pip install --quiet 'pip>=26.3')
-	@$(call patiently,$(INSTALL) --editable '.[export]')
-	@touch $@
+$(VENV)/.agent: $(BIN)/python pyproject.toml constraints.txt
+	@$(INSTALL) agent
+
+$(VENV)/.run: $(VENV)/.agent
+	@$(INSTALL) exporter
 
 $(VENV)/.test: $(VENV)/.run
-	@echo "installing what the tests need into $(VENV) ..."
-	@$(call patiently,$(INSTALL) --group dev)
-	@touch $@
+	@$(INSTALL) tests
 
-run: $(VENV)/.run
+# The exporter's packages are twelve times an agent's, which needs none of them. The agent is not their
+# installer's parent: it would not look after it.
+run: $(VENV)/.agent
+	@($(INSTALL) exporter --behind &)
 	@exec $(BIN)/frazil dev
 
 # The same sets in the same order, too.

@@ -239,7 +239,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "cli": {"dead_letters", "plan", "records", "runs", "table", "tasks", "upkeep", "verify"},
         "spark_daemon": {"source", "tasks", "verify"},
         "settings_reference": set(),
-        "__main__": {"cli"},
+        "installation": set(),
+        "__main__": {"cli", "installation"},
     },
 }
 
@@ -436,6 +437,7 @@ SHELLS = {
         "files.sort_rows",
         "files.target",
         "files.write",
+        "installation",
         "dead_letters.counts",
         "dead_letters.dead_letter_table",
         "dead_letters.reconcile",
