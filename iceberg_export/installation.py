@@ -22,7 +22,7 @@ PACKAGES: Final = ("fastavro", "numba", "numpy", "pandas", "pyarrow", "pyiceberg
 """The extra `export`, by names of imports."""
 LOOK_S: Final = 0.2
 
-_TOLD: Final = ("Downloading ", "Building wheel for ", "Installing collected packages")
+_TOLD: Final = ("Downloading ", "Building wheels for ", "Installing collected packages")
 """What lines of pip begin with that say how far it is; those that say what it considers are many."""
 _CHARACTERS_MAX: Final = 100
 
