@@ -10,54 +10,6 @@ from protocol.errors import ErrorCode
 
 
 @dataclass(slots=True, kw_only=True)
-class ApiVersionsRequest:
-    """A message."""
-
-    client_software_name: str = ""  # v3+
-    client_software_version: str = ""  # v3+
-
-
-@dataclass(slots=True, kw_only=True)
-class ApiVersion:
-    """In ApiVersionsResponse."""
-
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class SupportedFeatureKey:
-    """In ApiVersionsResponse."""
-
-    name: str = ""
-    min_version: int = 0
-    max_version: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class FinalizedFeatureKey:
-    """In ApiVersionsResponse."""
-
-    name: str = ""
-    max_version_level: int = 0
-    min_version_level: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class ApiVersionsResponse:
-    """A message."""
-
-    error_code: int = ErrorCode.NONE
-    api_keys: list[ApiVersion] = field(default_factory=list)
-    throttle_time_ms: int = 0  # v1+
-    supported_features: list[SupportedFeatureKey] = field(default_factory=list)  # v3+
-    finalized_features_epoch: int = -1  # v3+
-    finalized_features: list[FinalizedFeatureKey] = field(default_factory=list)  # v3+
-    zk_migration_ready: bool = False  # v3+
-
-
-@dataclass(slots=True, kw_only=True)
 class DescribeConfigsResource:
     """In DescribeConfigsRequest."""
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from protocol import apis
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import cluster, groups, rights, schemas, security, topics, transactions
+from protocol.messages import discovery, schemas
 from protocol.messages.budgets import (
     AT_ONCE_BYTES_MAX,
     REQUEST_BYTES_MAX,
@@ -46,6 +46,7 @@ from protocol.messages.layouts import (
     nullable_struct,
     value_layout,
 )
+from protocol.messages.places import MODULE_OF
 from protocol.primitives import MALFORMED, malformed, read_tagged_fields, uvarint
 from protocol.types import Buffer
 
@@ -140,10 +141,10 @@ def unsupported_api_versions() -> bytes:
     and nothing but the versions of ApiVersions itself (KIP-511).
     """
     row = apis.APIS[apis.API_VERSIONS]
-    response = cluster.ApiVersionsResponse(
+    response = discovery.ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
-            cluster.ApiVersion(
+            discovery.ApiVersion(
                 api_key=row.key, min_version=row.min_version, max_version=row.max_version
             )
         ],
@@ -154,12 +155,8 @@ def unsupported_api_versions() -> bytes:
 def shape_of(key: int, kind: str) -> type:
     """Returns the shape of an API's "Request" or "Response"; KeyError for unknown keys."""
     name = apis.APIS[key].name + kind
-    if key in {apis.PRODUCE, apis.FETCH}:
-        module = importlib.import_module("protocol.messages.hot")
-    else:
-        modules = (topics, groups, rights, security, transactions, cluster)
-        module = next(module for module in modules if hasattr(module, name))
-    shape: type = getattr(module, name)
+    place = "hot" if key in {apis.PRODUCE, apis.FETCH} else MODULE_OF[name]
+    shape: type = getattr(importlib.import_module(f"protocol.messages.{place}"), name)
     return shape
 
 
@@ -174,8 +171,8 @@ def response_layout(key: int, version: int) -> Layout:
 
 
 def _features_for(
-    version: int, response: cluster.ApiVersionsResponse
-) -> cluster.ApiVersionsResponse:
+    version: int, response: discovery.ApiVersionsResponse
+) -> discovery.ApiVersionsResponse:
     """Clients older than v4 choke on features from level 0 on (KAFKA-17011); none at 0 is final."""
     return dataclasses.replace(
         response,

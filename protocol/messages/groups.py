@@ -135,40 +135,6 @@ class OffsetFetchResponse:
 
 
 @dataclass(slots=True, kw_only=True)
-class FindCoordinatorRequest:
-    """A message."""
-
-    key_type: int = 0  # v1+
-    coordinator_keys: list[str] = field(default_factory=list)  # v4+
-    key: str = ""  # v0-3
-
-
-@dataclass(slots=True, kw_only=True)
-class Coordinator:
-    """In FindCoordinatorResponse."""
-
-    key: str = ""
-    node_id: int = -1
-    host: str = ""
-    port: int = 0
-    error_code: int = ErrorCode.NONE
-    error_message: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class FindCoordinatorResponse:
-    """A message."""
-
-    throttle_time_ms: int = 0  # v1+
-    coordinators: list[Coordinator] = field(default_factory=list)  # v4+
-    error_code: int = ErrorCode.NONE  # v0-3
-    error_message: str | None = None  # v1-3
-    node_id: int = -1  # v0-3
-    host: str = ""  # v0-3
-    port: int = 0  # v0-3
-
-
-@dataclass(slots=True, kw_only=True)
 class JoinGroupRequestProtocol:
     """In JoinGroupRequest."""
 

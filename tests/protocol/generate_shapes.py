@@ -85,6 +85,17 @@ from protocol.errors import ErrorCode
 from protocol.types import TOPIC_ID_ZERO{buffer}, TopicId
 '''
 
+_PLACES: Final = '''\
+"""In which module a shape is, so that only those are imported whose shapes somebody needs.
+
+Generated as they are; not to be edited.
+"""
+
+from typing import Final
+
+MODULE_OF: Final = {
+'''
+
 _HOT: Final = """\
 Produce and Fetch as the client's side has them, for tests, the simulator and tools.
 
@@ -92,11 +103,14 @@ Agents use `protocol.produce` and `protocol.fetch`, which copy no records."""
 
 _MODULES: Final = {
     "hot": (_HOT, {apis.PRODUCE, apis.FETCH}),
+    "discovery": (
+        "Requests and responses by which clients find agents, and what these speak.",
+        {apis.API_VERSIONS, apis.METADATA, apis.FIND_COORDINATOR},
+    ),
     "topics": (
         "Requests and responses about topics, their partitions and offsets.",
         {
             apis.LIST_OFFSETS,
-            apis.METADATA,
             apis.CREATE_TOPICS,
             apis.DELETE_TOPICS,
             apis.DELETE_RECORDS,
@@ -113,7 +127,6 @@ _MODULES: Final = {
         {
             apis.OFFSET_COMMIT,
             apis.OFFSET_FETCH,
-            apis.FIND_COORDINATOR,
             apis.JOIN_GROUP,
             apis.HEARTBEAT,
             apis.LEAVE_GROUP,
@@ -320,6 +333,7 @@ def files() -> dict[Path, str]:
     rest = set(apis.APIS).difference(*(keys for _, keys in _MODULES.values()))
     sources = {}
     taken: set[str] = set()
+    places = _PLACES
     for name, (docstring, keys) in {**_MODULES, "cluster": (_CLUSTER, rest)}.items():
         found = shapes_of(apis.APIS[key] for key in sorted(keys))
         # A client's shapes of Produce and Fetch are not exported beside the others.
@@ -327,8 +341,11 @@ def files() -> dict[Path, str]:
             raise NameTakenError(
                 f"{sorted(twice)} are in two modules: NAMES has to tell them apart"
             )
-        taken |= found.keys() if name != "hot" else set()
+        if name != "hot":
+            taken |= found.keys()
+            places += "".join(f'    "{shape}": "{name}",\n' for shape in found)
         sources[folder / f"{name}.py"] = module(found, docstring)
+    sources[folder / "places.py"] = places + "}\n"
     return {**sources, folder / "schemas.json": _kept_schemas()}
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol.messages.places import MODULE_OF
+
 ROOT = Path(__file__).parents[3]
 TOLD = """
 import sys
@@ -62,6 +64,15 @@ def test_what_needs_no_agent_is_answered_without_what_agents_are_made_of(
 def test_a_cluster_is_asked_without_what_agents_are_made_of_nor_logins() -> None:
     found = imported("group", "list", "--bootstrap", "127.0.0.1:1")
     assert "broker.cli.kafka_client" in found
-    assert (
-        found & (HEAVY | {"broker.config.settings", "broker.sasl.client", "coordinator"}) == set()
+    unneeded = {"broker.config.settings", "broker.sasl.client", "coordinator", "storage"}
+    assert found & (HEAVY | unneeded | {"protocol.messages.transactions"}) == set()
+
+
+def test_an_agent_imports_no_message_when_it_is_asked() -> None:
+    """What makes the classes of one module takes longer than a request may."""
+    told = "import sys, broker.agent; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True
     )
+    modules = {f"protocol.messages.{name}" for name in MODULE_OF.values()}
+    assert modules - set(ended.stdout.split()) == set()
