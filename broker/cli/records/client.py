@@ -13,12 +13,13 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from broker.cli.arguments import BOOTSTRAP_DEFAULT, FailedError, client_settings, complain
-from broker.client.bearer_tokens import BearerTokens, TokenError
+from broker.client.bearer_tokens import BearerTokens
 from broker.client.client_settings import ClientSettings
 from broker.client.librdkafka_settings import librdkafka_settings
 from broker.client.token_settings import BearerLogin
 from broker.edge.key_stores import Material, TlsError, client_material_of
 from broker.environment import boot_ms, now_ms
+from broker.sasl.login_failures import TokenError
 
 CLIENT_ID: Final = "frazil"
 TOKEN_S: Final = 60
