@@ -22,6 +22,7 @@ ORDER = (
     "Typed values",
     "Typed exports",
     "Fresh reads",
+    "Through a pipe",
     "Harm",
     "Overload",
     "Rights",
