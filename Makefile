@@ -57,7 +57,7 @@ $(VENV)/.run: $(VENV)/.agent
 $(VENV)/.test: $(VENV)/.run
 	@$(INSTALL) tests
 
-# The exporter's packages are twelve times an agent's, which needs none of them. The agent is not their
+# The exporter's packages are ten times an agent's, which needs none of them. The agent is not their
 # installer's parent: it would not look after it.
 run: $(VENV)/.agent
 	@($(INSTALL) exporter --behind &)

@@ -5,18 +5,20 @@ tools do. Leaves out: asking for it (`broker.cli.group_tool`), planning a reset 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages import (
-    ConsumerGroupAssignment,
-    ConsumerGroupMember,
-    DescribedConsumerGroup,
-    DescribedGroup,
-    DescribedGroupMember,
-    ListedGroup,
-)
+
+if TYPE_CHECKING:
+    from protocol.messages import (
+        ConsumerGroupAssignment,
+        ConsumerGroupMember,
+        DescribedConsumerGroup,
+        DescribedGroup,
+        DescribedGroupMember,
+        ListedGroup,
+    )
 
 Cell = str | int | None
 """None is printed as a dash."""
@@ -109,7 +111,7 @@ def error_text(code: ErrorCode, message: str = "", words: Mapping[ErrorCode, str
     return f"{message} ({code.name})" if message else code.name
 
 
-def of_classic(group: DescribedGroup, coordinator: CoordinatorView) -> GroupView:
+def of_classic(group: "DescribedGroup", coordinator: CoordinatorView) -> GroupView:
     return GroupView(
         group_id=group.group_id,
         kind=CLASSIC,
@@ -123,7 +125,7 @@ def of_classic(group: DescribedGroup, coordinator: CoordinatorView) -> GroupView
     )
 
 
-def _classic_member(group: DescribedGroup, member: DescribedGroupMember) -> MemberView:
+def _classic_member(group: "DescribedGroup", member: "DescribedGroupMember") -> MemberView:
     return MemberView(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -145,7 +147,7 @@ def _classic_assignment(protocol_type: str, data: bytes) -> Mapping[str, Sequenc
         return {}
 
 
-def of_consumer(group: DescribedConsumerGroup, coordinator: CoordinatorView) -> GroupView:
+def of_consumer(group: "DescribedConsumerGroup", coordinator: CoordinatorView) -> GroupView:
     return GroupView(
         group_id=group.group_id,
         kind=CONSUMER,
@@ -159,7 +161,7 @@ def of_consumer(group: DescribedConsumerGroup, coordinator: CoordinatorView) -> 
     )
 
 
-def _consumer_member(member: ConsumerGroupMember) -> MemberView:
+def _consumer_member(member: "ConsumerGroupMember") -> MemberView:
     return MemberView(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -171,7 +173,7 @@ def _consumer_member(member: ConsumerGroupMember) -> MemberView:
     )
 
 
-def _by_name(assignment: ConsumerGroupAssignment) -> Mapping[str, Sequence[int]]:
+def _by_name(assignment: "ConsumerGroupAssignment") -> Mapping[str, Sequence[int]]:
     return {row.topic_name: row.partitions for row in assignment.topic_partitions}
 
 
@@ -185,7 +187,7 @@ def owners(group: GroupView) -> dict[Partition, MemberView]:
     }
 
 
-def group_lines(groups: Iterable[ListedGroup]) -> list[str]:
+def group_lines(groups: "Iterable[ListedGroup]") -> list[str]:
     """The table of `frazil group list`, by group id."""
     rows = sorted(
         (row.group_id, row.group_type.lower(), row.group_state, row.protocol_type) for row in groups

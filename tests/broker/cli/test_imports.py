@@ -21,6 +21,7 @@ print(*sys.modules, file=sys.stderr)
 HEAVY = {
     "aiobotocore",
     "aiohttp",
+    "confluent_kafka",
     "cramjam",
     "cryptography",
     "grpc",
