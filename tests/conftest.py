@@ -5,6 +5,7 @@ own; `tests.parts.dealing` says which gets which file. A process that a test sta
 """
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from broker import logs
 from tests.kit import own_entries
 from tests.parts import left
 from tests.parts.servers import EtcdServer, MinioServer
@@ -37,6 +39,7 @@ LONGEST_FIRST = [
         "faults/test_outages.py",
         "iceberg_export/table/test_catalogs.py",
         "clients/test_group_tools.py",
+        "clients/test_record_commands.py",
         "clients/test_secure_page.py",
         "clients/test_workers.py",
         "test_demo.py",
@@ -62,6 +65,19 @@ LONGEST_FIRST = [
 """Files that take from five minutes to half a minute, as measured, and of the unit tests those of a
 single long test: processes side by side end together when these began early."""
 assert all(file.exists() for file in LONGEST_FIRST)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """What a test sets up (`broker.logs`) is not the next one's."""
+    root = logging.getLogger()
+    level, raises = root.level, logging.raiseExceptions
+    yield
+    root.setLevel(level)
+    logging.raiseExceptions = raises
+    for handler in list(root.handlers):
+        if isinstance(handler.formatter, logs.JsonFormatter | logs.TextFormatter):
+            root.removeHandler(handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
