@@ -87,6 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["FRAZIL_CONTEXT"] = ""
     left.mark()
     own_entries.watch()
     config.stash[LEFT] = []

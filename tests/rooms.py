@@ -244,7 +244,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
 }
 
-WINGS = {"broker": {"cli.records": "cli", "cli.topics": "cli"}}
+WINGS = {"broker": {"cli.groups": "cli", "cli.records": "cli", "cli.topics": "cli"}}
 """Folders that belong to the room of another folder: their modules may import its modules, and it theirs."""
 
 SHELLS = {
@@ -307,11 +307,14 @@ SHELLS = {
         "cli.admin_client",
         "cli.agent_arguments",
         "cli.arguments",
+        "cli.completion",
+        "cli.context_arguments",
         "cli.cost_tool",
         "cli.dev",
         "cli.doctor",
         "cli.feature_tool",
-        "cli.group_tool",
+        "cli.groups.arguments",
+        "cli.groups.group_tool",
         "cli.job_tool",
         "cli.kafka_client",
         "cli.log_tail",
@@ -334,6 +337,7 @@ SHELLS = {
         "cli.user_tool",
         "client.bearer_tokens",
         "client.client_tls",
+        "client.contexts",
         "client.tls_failures",
         "cluster.rights_agreement",
         "composition",

@@ -89,6 +89,9 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         help=f"({BOOTSTRAP_DEFAULT}, or bootstrap.servers of --command-config)",
     )
     parser.add_argument(
+        "--context", metavar="NAME", help="(the one of frazil context use, or FRAZIL_CONTEXT)"
+    )
+    parser.add_argument(
         "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
     )
     parser.add_argument(
@@ -141,7 +144,7 @@ def _addresses(text: str) -> tuple["Address", ...]:
 
 def duration_ms(text: str) -> int:
     """ms of a duration."""
-    from broker.cli.group_reset import duration_ms
+    from broker.cli.groups.group_reset import duration_ms
 
     return checked(duration_ms)(text)
 
@@ -190,7 +193,7 @@ def on_cluster(
         async with client:
             return await command(client)
 
-    client = _client(options)
+    client = client_of(options)
     try:
         # Not `process.run_once`: what an agent is made of takes longer to import than all this.
         said = asyncio.run(work())
@@ -201,11 +204,11 @@ def on_cluster(
     return _say(options, said)
 
 
-def _client(options: argparse.Namespace) -> "KafkaClient":
+def client_of(options: argparse.Namespace) -> "KafkaClient":
     """The client that the arguments and their file of settings mean. Raises FailedError, SettingsError."""
     from broker.cli.kafka_client import KafkaClient, addresses
 
-    file = options.command_config
+    file = settings_file(options)
     if file is None:
         # Logins and TLS take longer to import than all the rest.
         bootstrap = options.bootstrap or addresses(BOOTSTRAP_DEFAULT)
@@ -227,6 +230,25 @@ def _client(options: argparse.Namespace) -> "KafkaClient":
         login=BearerTokens(login) if isinstance(login, BearerLogin) else login,
         tls=context,
     )
+
+
+def settings_file(options: argparse.Namespace) -> Path | None:
+    """The client's settings of a command: a file that it names, or a context. A context that is in use is that
+    of commands which say neither where the cluster is nor who asks; an empty FRAZIL_CONTEXT means none. Raises
+    FailedError."""
+    from broker.client.contexts import ContextError, Contexts, folder_of
+
+    file: Path | None = options.command_config
+    if file is not None and options.context is not None:
+        raise FailedError("--context and --command-config exclude each other")
+    name: str | None = options.context
+    try:
+        contexts = Contexts(folder_of(os.environ))
+        if name is None and file is None and options.bootstrap is None:
+            name = os.environ.get("FRAZIL_CONTEXT", contexts.current())
+        return contexts.file(name) if name else file
+    except ContextError as error:
+        raise FailedError(str(error)) from error
 
 
 def _client_context(settings: "ClientTls", file: Path) -> "ssl.SSLContext":

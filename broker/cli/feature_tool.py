@@ -3,6 +3,7 @@
 Works on any cluster that speaks Kafka's protocol. Leaves out: formatting (`broker.reports.txn_report`).
 """
 
+import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -35,7 +36,7 @@ def level(text: str) -> Level:
     return Level(name, int(number))
 
 
-async def describe(client: KafkaClient) -> CommandResult:
+async def describe(client: KafkaClient, *, as_json: bool = False) -> CommandResult:
     """All features with what is supported and what is finalized."""
     request = messages.ApiVersionsRequest(
         client_software_name="frazil", client_software_version="0"
@@ -57,7 +58,10 @@ async def describe(client: KafkaClient) -> CommandResult:
         least = None if row is None else row.min_version
         most = None if row is None else row.max_version
         found.append(FeatureView(name, least, most, levels.get(name, 0)))
-    return CommandResult(txn_report.feature_lines(found, answer.finalized_features_epoch))
+    epoch = answer.finalized_features_epoch
+    if as_json:
+        return CommandResult([json.dumps(txn_report.feature_json(found, epoch))])
+    return CommandResult(txn_report.feature_lines(found, epoch))
 
 
 async def change(

@@ -19,25 +19,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.cli import acl_arguments, agent_arguments, txn_arguments, user_arguments
+from broker.cli import (
+    acl_arguments,
+    agent_arguments,
+    completion,
+    context_arguments,
+    txn_arguments,
+    user_arguments,
+)
 from broker.cli.arguments import (
     FAILED,
-    LONG_MAX,
     MISUSED,
     FailedError,
     Parser,
     add_agent,
-    cluster_tool,
     complain,
-    datetime_ms,
-    duration_ms,
     needed,
-    on_cluster,
     place_of,
-    state,
     tell,
-    whole,
 )
+from broker.cli.groups import arguments as group_arguments
 from broker.cli.records import arguments as record_arguments
 from broker.cli.topics import arguments as topic_arguments
 from broker.config.values import SettingsError
@@ -45,7 +46,6 @@ from protocol.types import position
 
 if TYPE_CHECKING:
     from broker.agent import Agent
-    from broker.cli.group_reset import ResetTarget
     from broker.config.settings import Loaded
     from broker.trial.secure_dev import SecureFolder
 
@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         options = parser.parse_args(given[1:])
     else:
+        completion.answer(_parser)
         options = _parser().parse_args(given)
     try:
         return int(options.run(options))
@@ -117,10 +118,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(doctor)
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
-    _add_group(commands)
+    group_arguments.add_group(commands)
     topic_arguments.add_topic(commands)
     record_arguments.add_produce(commands)
     record_arguments.add_consume(commands)
+    context_arguments.add_context(commands)
     agent_arguments.add_job(commands)
     agent_arguments.add_cost(commands)
     agent_arguments.add_certificates(commands)
@@ -140,63 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     tail.add_argument("--json", action="store_true", help="one JSON object per line")
     tail.set_defaults(run=_log_tail, name="frazil log tail")
 
+    completion.add_completion(commands)
     commands.add_parser("export", help="turn topics into Iceberg tables (run, status, verify)")
     return parser
-
-
-def _add_group(commands: Any) -> None:
-    """`frazil group`, with its commands; flags are those of kafka-consumer-groups.sh."""
-    add = cluster_tool(
-        commands,
-        "group",
-        "consumer groups: list, describe, reset, delete",
-        need="what of them? list, describe, reset or delete",
-    )
-
-    listing = add("list", _group_list, "all groups, with type and state")
-    listing.add_argument("--state", action="append", default=[], type=_state, metavar="STATE")
-    listing.add_argument("--type", action="append", default=[], choices=("classic", "consumer"))
-
-    describing = add("describe", _group_describe, "one group: offsets and lag, or its members")
-    describing.add_argument("group", metavar="GROUP")
-    describing.add_argument("--members", action="store_true", help="members and what they have")
-    describing.add_argument("--json", action="store_true", help="everything, as one JSON object")
-
-    _add_reset(add("reset", _group_reset, "say where an inactive group goes on; a plan at first"))
-
-    deleting = add("delete", _group_delete, "delete inactive groups with their offsets")
-    deleting.add_argument("groups", metavar="GROUP", nargs="+")
-
-
-def _add_reset(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("group", metavar="GROUP")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--topic",
-        action="append",
-        metavar="TOPIC[:P,P]",
-        help="a topic, or some partitions of it; may be repeated",
-    )
-    which.add_argument("--all-topics", action="store_true", help="those with committed offsets")
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="to the first record there is")
-    where.add_argument("--to-latest", action="store_true", help="to the end")
-    where.add_argument("--to-current", action="store_true", help="to what is committed, or the end")
-    where.add_argument("--to-offset", type=whole(0, LONG_MAX), metavar="N")
-    where.add_argument(
-        "--shift-by",
-        type=whole(-LONG_MAX, LONG_MAX),
-        metavar="N",
-        help="forward, or back if negative",
-    )
-    where.add_argument(
-        "--to-datetime",
-        type=datetime_ms,
-        metavar="TIME",
-        help="to the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
-    )
-    where.add_argument("--by-duration", type=duration_ms, metavar="PnDTnHnMnS", help="so long ago")
-    parser.add_argument("--execute", action="store_true", help="do it; else only the plan is shown")
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
@@ -230,19 +178,12 @@ def _position(text: str) -> int:
     return position(int(era), int(revision)) if colon else int(text)
 
 
-def _state(text: str) -> str:
-    """A group's state by its name, whatever the case."""
-    from broker.reports.group_report import STATES
-
-    return state(text, STATES)
-
-
 def _version(options: argparse.Namespace) -> int:
     from broker.environment import software_version
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, topic, group, txn, feature, user, acl, job, cost, certificates,"
+            "what should it do? dev, serve, produce, consume, context, topic, group, txn, feature, user, acl, job, cost, certificates, completion,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")
@@ -373,61 +314,6 @@ def _doctor(options: argparse.Namespace) -> int:
     for finding in findings:
         print(finding.line())
     return FAILED if any(finding.bad for finding in findings) else 0
-
-
-def _group_list(options: argparse.Namespace) -> int:
-    from broker.cli import group_tool
-
-    return on_cluster(
-        options,
-        lambda client: group_tool.list_groups(client, states=options.state, kinds=options.type),
-    )
-
-
-def _group_describe(options: argparse.Namespace) -> int:
-    from broker.cli import group_tool
-
-    return on_cluster(
-        options,
-        lambda client: group_tool.describe(
-            client, options.group, members=options.members, as_json=options.json
-        ),
-    )
-
-
-def _group_reset(options: argparse.Namespace) -> int:
-    from broker.cli import group_reset, group_tool
-
-    chosen = None if options.all_topics else group_reset.topics(options.topic)
-    return on_cluster(
-        options,
-        lambda client: group_tool.reset(
-            client, options.group, _target(options), chosen, execute=options.execute
-        ),
-    )
-
-
-def _target(options: argparse.Namespace) -> "ResetTarget":
-    from broker.cli.group_reset import ResetRule, ResetTarget
-    from broker.environment import now_ms
-
-    if options.to_offset is not None:
-        return ResetTarget(ResetRule.OFFSET, options.to_offset)
-    if options.shift_by is not None:
-        return ResetTarget(ResetRule.SHIFT, options.shift_by)
-    if options.to_datetime is not None:
-        return ResetTarget(ResetRule.TIME, options.to_datetime)
-    if options.by_duration is not None:
-        return ResetTarget(ResetRule.TIME, now_ms() - options.by_duration)
-    if options.to_current:
-        return ResetTarget(ResetRule.CURRENT)
-    return ResetTarget(ResetRule.EARLIEST if options.to_earliest else ResetRule.LATEST)
-
-
-def _group_delete(options: argparse.Namespace) -> int:
-    from broker.cli import group_tool
-
-    return on_cluster(options, lambda client: group_tool.delete(client, options.groups))
 
 
 def _log_tail(options: argparse.Namespace) -> int:

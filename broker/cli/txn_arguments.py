@@ -42,6 +42,12 @@ def add_txn(commands: Any) -> None:
     )
     listing.add_argument("--pattern", metavar="RE2", help="ids that are wholly like that")
 
+    listing.add_argument(
+        "--json",
+        action="store_true",
+        help="a list of {transactional_id, state, producer_id, coordinator}",
+    )
+
     describing = add("describe", _describe, "one id, and what takes part")
     describing.add_argument("id", metavar="ID")
     describing.add_argument("--json", action="store_true", help="as one JSON object")
@@ -72,6 +78,12 @@ def add_txn(commands: Any) -> None:
         metavar="MINUTES",
         help=f"leave alone what wrote since ({HANGING_MINUTES})",
     )
+    finding.add_argument(
+        "--json",
+        action="store_true",
+        help="a list of {topic, partition, producer_id, producer_epoch, start_offset, last_timestamp_ms,"
+        " transactional_id}",
+    )
 
 
 def add_feature(commands: Any) -> None:
@@ -82,7 +94,10 @@ def add_feature(commands: Any) -> None:
         "features of the cluster: describe, upgrade, downgrade",
         need="what of them? describe, upgrade or downgrade",
     )
-    add("describe", _features, "features and their levels")
+    describing = add("describe", _features, "features and their levels")
+    describing.add_argument(
+        "--json", action="store_true", help="{epoch, features: [{name, least, most, level}]}"
+    )
     for name, text in (("upgrade", "raise levels"), ("downgrade", "lower levels")):
         parser = add(name, _change, text)
         parser.add_argument(
@@ -107,7 +122,10 @@ def _list(options: argparse.Namespace) -> int:
         longer_than_ms=options.longer_than,
         pattern=options.pattern,
     )
-    return on_cluster(options, lambda client: txn_tool.list_transactions(client, wanted))
+    return on_cluster(
+        options,
+        lambda client: txn_tool.list_transactions(client, wanted, as_json=options.json),
+    )
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -152,6 +170,7 @@ def _find_hanging(options: argparse.Namespace) -> int:
             options.topic,
             longer_than_ms=options.max_transaction_timeout * 60_000,
             now_ms=now_ms(),
+            as_json=options.json,
         ),
     )
 
@@ -159,7 +178,7 @@ def _find_hanging(options: argparse.Namespace) -> int:
 def _features(options: argparse.Namespace) -> int:
     from broker.cli import feature_tool
 
-    return on_cluster(options, feature_tool.describe)
+    return on_cluster(options, lambda client: feature_tool.describe(client, as_json=options.json))
 
 
 def _change(options: argparse.Namespace) -> int:

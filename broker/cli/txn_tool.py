@@ -46,7 +46,9 @@ class TransactionFilter(NamedTuple):
     pattern: str | None = None
 
 
-async def list_transactions(client: KafkaClient, wanted: TransactionFilter) -> CommandResult:
+async def list_transactions(
+    client: KafkaClient, wanted: TransactionFilter, *, as_json: bool = False
+) -> CommandResult:
     """Those of all agents. When some do not answer, those of the others, and a failure."""
     found: dict[str, tuple[messages.ListedTransaction, int]] = {}
 
@@ -64,6 +66,9 @@ async def list_transactions(client: KafkaClient, wanted: TransactionFilter) -> C
         failures.append(f"some transactional ids may be missing: {error}")
     if failures and not found:
         return CommandResult([], failures=failures)
+    if as_json:
+        listed = json.dumps(txn_report.list_json(found.values()))
+        return CommandResult([listed], failures=failures)
     if not found and wanted != TransactionFilter():
         return CommandResult(["no transactional id is like that"])
     return CommandResult(txn_report.list_lines(found.values()), failures=failures)
@@ -254,7 +259,12 @@ _ENDED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_T
 
 
 async def find_hanging(
-    client: KafkaClient, topics: Collection[str] | None, *, longer_than_ms: int, now_ms: int
+    client: KafkaClient,
+    topics: Collection[str] | None,
+    *,
+    longer_than_ms: int,
+    now_ms: int,
+    as_json: bool = False,
 ) -> CommandResult:
     """Transactions that are open in a partition and that no coordinator knows of. Raises ToolError.
 
@@ -267,14 +277,14 @@ async def find_hanging(
     old = [
         row for row in await _open_in(client, there) if now_ms - row.last_timestamp > longer_than_ms
     ]
-    if not old:
-        return CommandResult(txn_report.hanging_lines([], time_text))
-    owners = await _owners(client, {row.producer_id for row in old})
+    owners = await _owners(client, {row.producer_id for row in old}) if old else {}
     hanging = []
     for row in old:
         transactional_id = owners.get(row.producer_id)
         if transactional_id is None or not await _takes_part(client, transactional_id, row.where):
             hanging.append(row._replace(transactional_id=transactional_id))
+    if as_json:
+        return CommandResult([json.dumps(txn_report.hanging_json(hanging))])
     return CommandResult(txn_report.hanging_lines(hanging, time_text))
 
 

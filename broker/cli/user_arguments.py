@@ -42,7 +42,12 @@ def add_user(commands: Any) -> None:
         metavar="FILE",
         help="the password is in it (else it is asked for, or read from standard input)",
     )
-    add("list", _list, "all users, and how they log in")
+    listing = add("list", _list, "all users, and how they log in")
+    listing.add_argument(
+        "--json",
+        action="store_true",
+        help="a list of {user, credentials: [{mechanism, iterations}]}",
+    )
     deleting = add("delete", _delete, "take a user's password away")
     deleting.add_argument("user", metavar="USER")
     _add_mechanism(deleting, None)
@@ -78,7 +83,7 @@ def _create(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     from broker.cli import user_tool
 
-    return on_cluster(options, user_tool.list_users)
+    return on_cluster(options, lambda client: user_tool.list_users(client, as_json=options.json))
 
 
 def _delete(options: argparse.Namespace) -> int:

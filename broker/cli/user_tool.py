@@ -4,7 +4,10 @@ Works on any cluster that speaks Kafka's protocol. The password stays here: the 
 salted one, and keeps neither.
 """
 
+import json
 import secrets
+from collections.abc import Iterable
+from typing import Any
 
 from broker.cli.command_result import CommandResult
 from broker.cli.kafka_client import KafkaClient, check
@@ -55,14 +58,31 @@ async def delete(client: KafkaClient, user: str, *, mechanism: str | None) -> Co
     return CommandResult([f"user {user} cannot log in by {_name(kind)} any more" for kind in kinds])
 
 
-async def list_users(client: KafkaClient) -> CommandResult:
+async def list_users(client: KafkaClient, *, as_json: bool = False) -> CommandResult:
     """All users, with their mechanisms and iterations."""
     answer = await _described(client, None)
+    if as_json:
+        return CommandResult([json.dumps(_as_json(answer.results))])
     lines = []
     for row in sorted(answer.results, key=lambda row: row.user):
         infos = [f"{_name(info.mechanism)} ({info.iterations})" for info in row.credential_infos]
         lines.append(f"{row.user}: {', '.join(infos)}")
     return CommandResult(lines or ["there are no users"])
+
+
+def _as_json(
+    rows: Iterable[messages.DescribeUserScramCredentialsResult],
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "user": row.user,
+            "credentials": [
+                {"mechanism": _name(info.mechanism), "iterations": info.iterations}
+                for info in row.credential_infos
+            ],
+        }
+        for row in sorted(rows, key=lambda row: row.user)
+    ]
 
 
 def _name(mechanism: int) -> str:

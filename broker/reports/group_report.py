@@ -1,7 +1,7 @@
 """What `frazil group` prints: groups, members and lag as tables and JSON. Pure.
 
 A group of either protocol becomes one `GroupView`; lag is counted to the log's end, as Kafka's
-tools do. Leaves out: asking for it (`broker.cli.group_tool`), planning a reset (`broker.cli.group_reset`).
+tools do. Leaves out: asking for it (`broker.cli.groups.group_tool`), planning a reset (`broker.cli.groups.group_reset`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -198,6 +198,19 @@ def group_lines(groups: "Iterable[ListedGroup]") -> list[str]:
         ("GROUP", "TYPE", "STATE", "PROTOCOL"),
         [[cell or None for cell in row] for row in rows],
     )
+
+
+def list_json(groups: "Iterable[ListedGroup]") -> list[dict[str, Any]]:
+    """The groups by id, for programs."""
+    return [
+        {
+            "group_id": row.group_id,
+            "type": row.group_type.lower(),
+            "state": row.group_state,
+            "protocol_type": row.protocol_type,
+        }
+        for row in sorted(groups, key=lambda row: row.group_id)
+    ]
 
 
 def describe_lines(group: GroupView, partitions: Sequence[PartitionView]) -> list[str]:

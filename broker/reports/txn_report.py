@@ -60,6 +60,19 @@ def list_lines(found: Iterable[tuple[ListedTransaction, int]]) -> list[str]:
     return table(("TRANSACTIONAL-ID", "STATE", "PRODUCER", "COORDINATOR"), rows)
 
 
+def list_json(found: Iterable[tuple[ListedTransaction, int]]) -> list[dict[str, Any]]:
+    """The transactional ids in their order, for programs."""
+    return [
+        {
+            "transactional_id": row.transactional_id,
+            "state": row.transaction_state,
+            "producer_id": row.producer_id,
+            "coordinator": node,
+        }
+        for row, node in sorted(found, key=lambda item: item[0].transactional_id)
+    ]
+
+
 def describe_lines(
     row: DescribedTransaction,
     coordinator: CoordinatorView,
@@ -154,6 +167,22 @@ def hanging_lines(found: Sequence[OpenView], at: Callable[[int], str | None]) ->
     )
 
 
+def hanging_json(found: Iterable[OpenView]) -> list[dict[str, Any]]:
+    """What hangs where, for programs."""
+    return [
+        {
+            "topic": row.where[0],
+            "partition": row.where[1],
+            "producer_id": row.producer_id,
+            "producer_epoch": row.epoch,
+            "start_offset": row.start_offset,
+            "last_timestamp_ms": row.last_timestamp if row.last_timestamp >= 0 else None,
+            "transactional_id": row.transactional_id,
+        }
+        for row in sorted(found, key=lambda row: (row.where, row.producer_id))
+    ]
+
+
 def feature_lines(found: Sequence[FeatureView], epoch: int) -> list[str]:
     """The table of `frazil feature describe`."""
     rows: list[list[Cell]] = [
@@ -161,3 +190,9 @@ def feature_lines(found: Sequence[FeatureView], epoch: int) -> list[str]:
         for row in sorted(found, key=lambda row: row.name)
     ]
     return [*table(("FEATURE", "LEAST", "MOST", "LEVEL"), rows), "", f"epoch {epoch}"]
+
+
+def feature_json(found: Iterable[FeatureView], epoch: int) -> dict[str, Any]:
+    """Features by name, for programs."""
+    features = [row._asdict() for row in sorted(found, key=lambda row: row.name)]
+    return {"epoch": epoch, "features": features}

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.broker.cli.test_completion import completed
 from tests.clients import commands
 from tests.clients.commands import Done
 from tests.parts.process import free_port
@@ -256,3 +257,11 @@ def test_where_no_agent_answers_it_is_said_which_address_was_asked(command: list
     assert said.startswith(
         f"frazil {command[0]}: no agent answers at 127.0.0.1:{port}: is one running?"
     )
+
+
+def test_a_shell_completes_names_of_topics_and_groups(numbered: tuple[str, str], tmp_path) -> None:
+    at, topic = numbered
+    group = f"completed-{topic}"
+    assert len(consume(topic, "-g", group, "-e", at=at).split()) == 10
+    assert completed(f"frazil consume --bootstrap {at} {topic[:-1]}", tmp_path).count(topic) == 1
+    assert completed(f"frazil group describe --bootstrap {at} comple", tmp_path).count(group) == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.cli.arguments import FailedError, add_cluster, checked, datetime_ms, whole
+from broker.cli.completion import completes_groups, completes_topics
 from broker.cli.records.places import EARLIEST, LATEST, Place
 from broker.cli.records.record_text import ENCODINGS, RecordError, template_of, unescaped
 
@@ -28,7 +29,7 @@ def add_produce(commands: Any) -> None:
     text = "send records: a line of standard input each, JSON, or whole files"
     parser = commands.add_parser("produce", help=text, description=text)
     parser.set_defaults(run=_produce, name="frazil produce")
-    parser.add_argument("topic", metavar="TOPIC")
+    completes_topics(parser.add_argument("topic", metavar="TOPIC"))
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--file", type=Path, metavar="FILE", help="read this, not standard input")
     source.add_argument(
@@ -85,7 +86,7 @@ def add_consume(commands: Any) -> None:
     text = "write the records of topics to standard output"
     parser = commands.add_parser("consume", help=text, description=text)
     parser.set_defaults(run=_consume, name="frazil consume")
-    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    completes_topics(parser.add_argument("topics", nargs="+", metavar="TOPIC"))
     parser.add_argument(
         "--from",
         "-o",
@@ -120,12 +121,8 @@ def add_consume(commands: Any) -> None:
         metavar="N[,N]",
         help="these partitions alone",
     )
-    parser.add_argument(
-        "--group",
-        "-g",
-        metavar="GROUP",
-        help="as a member of it, which commits what was written out",
-    )
+    text = "as a member of it, which commits what was written out"
+    completes_groups(parser.add_argument("--group", "-g", metavar="GROUP", help=text))
     parser.add_argument(
         "--isolation-level",
         choices=("read_uncommitted", "read_committed"),

@@ -12,7 +12,13 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from broker.cli.arguments import BOOTSTRAP_DEFAULT, FailedError, client_settings, complain
+from broker.cli.arguments import (
+    BOOTSTRAP_DEFAULT,
+    FailedError,
+    client_settings,
+    complain,
+    settings_file,
+)
 from broker.client.bearer_tokens import BearerTokens
 from broker.client.client_settings import ClientSettings
 from broker.client.librdkafka_settings import librdkafka_settings
@@ -55,7 +61,7 @@ class Events:
 def settings_of(options: Namespace, events: Events) -> dict[str, Any]:
     """Returns librdkafka's settings by the arguments of `add_cluster`, and `--property`. Raises FailedError,
     SettingsError."""
-    file = options.command_config
+    file = settings_file(options)
     settings = ClientSettings() if file is None else client_settings(file)
     complain(options.name, *[f"{file}: {warning}" for warning in settings.warnings])
     bootstrap = (

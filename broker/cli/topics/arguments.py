@@ -22,6 +22,7 @@ from broker.cli.arguments import (
     place_of,
     whole,
 )
+from broker.cli.completion import completes_topics
 
 if TYPE_CHECKING:
     from broker.cli.topics.topic_tool import Alteration
@@ -83,7 +84,7 @@ def add_topic(commands: Any) -> None:
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", metavar="TOPIC", nargs="+")
+    completes_topics(parser.add_argument("topics", metavar="TOPIC", nargs="+"))
 
 
 def _add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +92,7 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
-    _add_topics(parser)
+    parser.add_argument("topics", metavar="TOPIC", nargs="+")
     parser.add_argument(
         "--partitions",
         type=whole(1, INT_MAX),
@@ -141,7 +142,8 @@ def _add_pairs(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
 
 
 def _add_trim(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC[:P,P]", help="a topic, or some partitions of it")
+    text = "a topic, or some partitions of it"
+    completes_topics(parser.add_argument("topic", metavar="TOPIC[:P,P]", help=text))
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--before-offset",
@@ -276,7 +278,7 @@ def _add_partitions(options: argparse.Namespace) -> int:
 
 
 def _trim(options: argparse.Namespace) -> int:
-    from broker.cli import group_reset
+    from broker.cli.groups import group_reset
     from broker.cli.topics import trim_tool
 
     ((name, partitions),) = group_reset.topics([options.topic]).items()

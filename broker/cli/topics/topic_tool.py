@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import NamedTuple, TypeVar
 
 from broker.cli.command_result import CommandResult
-from broker.cli.group_tool import EARLIEST, LATEST, offsets_at
+from broker.cli.groups.group_tool import EARLIEST, LATEST, offsets_at
 from broker.cli.kafka_client import ClientError, KafkaClient, PassingError, check
 from broker.cli.topics.requests import (
     APPEND,

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from broker.cli.command_result import CommandResult, ToolError
-from broker.cli.group_tool import LATEST, offsets_at
+from broker.cli.groups.group_tool import LATEST, offsets_at
 from broker.cli.kafka_client import ClientError, KafkaClient
 from broker.cli.routing import all_of, by_agent, by_topic, leaders
 from broker.cli.topics.requests import WORDS, partitions_of, refusal

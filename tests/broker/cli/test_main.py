@@ -331,7 +331,7 @@ def test_settings_of_a_client_that_mean_nothing_are_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "c.properties").write_text("bootstrap.servers=localhost:1\nacks=all\nretries=1\n")
-    words = ["group", "list", "--command-config", "c.properties", "--timeout-ms", "100"]
+    words = ["group", "list", "--command-config", "c.properties", "--timeout-ms", "1000"]
     assert run(*words) == main.FAILED
     told = capsys.readouterr().err.splitlines()
     assert told[0] == (

@@ -131,6 +131,18 @@ async def test_transactional_ids_of_all_agents_are_listed() -> None:
         assert not said.failures
 
 
+async def test_programs_are_told_of_transactional_ids_in_json() -> None:
+    async with on_cluster() as (client, cluster):
+        cluster.answers[apis.LIST_TRANSACTIONS] = transactions("b", "a")
+        (line,) = (
+            await txn_tool.list_transactions(client, TransactionFilter(), as_json=True)
+        ).lines
+        assert json.loads(line) == [
+            {"transactional_id": name, "state": "Ongoing", "producer_id": 7, "coordinator": 1}
+            for name in ("a", "b")
+        ]
+
+
 async def test_filters_are_sent_and_none_that_fits_is_told() -> None:
     async with on_cluster() as (client, cluster):
         cluster.answers[apis.LIST_TRANSACTIONS] = transactions()
@@ -362,6 +374,28 @@ async def test_a_transaction_hangs_that_its_coordinator_knows_nothing_of(
         assert row == ["orders", "0", "7", "3", "40", "2030-03-17T17:31:39Z", owner]
 
 
+async def test_programs_are_told_in_json_what_hangs() -> None:
+    async with on_cluster() as (client, cluster):
+        cluster.answers[apis.DESCRIBE_PRODUCERS] = producers(state_of(7, written_ms=0))
+        cluster.answers[apis.LIST_TRANSACTIONS] = transactions()
+        (line,) = (
+            await txn_tool.find_hanging(
+                client, ["orders"], longer_than_ms=1, now_ms=NOW_MS, as_json=True
+            )
+        ).lines
+    assert json.loads(line) == [
+        {
+            "topic": "orders",
+            "partition": 0,
+            "producer_id": 7,
+            "producer_epoch": 3,
+            "start_offset": 40,
+            "last_timestamp_ms": 0,
+            "transactional_id": None,
+        }
+    ]
+
+
 async def test_a_topic_to_look_in_has_to_be_there() -> None:
     async with on_cluster() as (client, _cluster):
         with pytest.raises(ToolError, match='there is no topic "gone"'):
@@ -393,6 +427,11 @@ async def test_features_are_described_also_those_at_level_zero() -> None:
             ["transaction.version", "0", "2", "2"],
         ]
         assert (empty, epoch) == ("", "epoch 17")
+        (line,) = (await feature_tool.describe(client, as_json=True)).lines
+    told_of = json.loads(line)
+    assert told_of["epoch"] == 17
+    newer = {"name": "newer.version", "least": None, "most": None, "level": 3}
+    assert told_of["features"][1] == newer
 
 
 async def test_levels_are_asked_for_together_and_told_when_they_hold() -> None:

@@ -1,6 +1,7 @@
 """`frazil user` against an agent: users are made, listed and deleted."""
 
 import contextlib
+import json
 
 import pytest
 
@@ -37,6 +38,9 @@ async def test_users_are_made_listed_and_deleted():
             "alice: SCRAM-SHA-256 (8192), SCRAM-SHA-512 (4096)",
             "bob: SCRAM-SHA-512 (4096)",
         ]
+        (line,) = (await user_tool.list_users(client, as_json=True)).lines
+        bob = {"user": "bob", "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}]}
+        assert json.loads(line)[1] == bob
         gone = await user_tool.delete(client, "alice", mechanism=None)
         assert gone.lines == [
             "user alice cannot log in by SCRAM-SHA-256 any more",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cli.group_reset import (
+from broker.cli.groups.group_reset import (
     OffsetReset,
     PartitionOffsets,
     ResetError,

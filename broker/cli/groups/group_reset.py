@@ -2,7 +2,7 @@
 
 The rules are those of kafka-consumer-groups.sh: a new offset stays between the log's start and
 end, with a warning when it had to be moved there; a time behind the last record means the end.
-Leaves out: asking and committing (`broker.cli.group_tool`).
+Leaves out: asking and committing (`broker.cli.groups.group_tool`).
 """
 
 import re

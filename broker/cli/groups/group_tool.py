@@ -2,7 +2,7 @@
 
 Works on any cluster that speaks it, through any of its agents. What a group's coordinator or a
 partition's agent refuses for the moment is asked again until the time is up. Formatting and
-planning are in `broker.reports.group_report` and `broker.cli.group_reset`.
+planning are in `broker.reports.group_report` and `broker.cli.groups.group_reset`.
 
 Leaves out: offsets of single topics of a group that runs (kafka-consumer-groups.sh has
 --delete-offsets), share groups.
@@ -12,9 +12,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from broker.cli import group_reset
 from broker.cli.command_result import CommandResult, ToolError
-from broker.cli.group_reset import PartitionOffsets, ResetRule, ResetTarget
+from broker.cli.groups import group_reset
+from broker.cli.groups.group_reset import PartitionOffsets, ResetRule, ResetTarget
 from broker.cli.kafka_client import ClientError, KafkaClient, check
 from broker.cli.routing import all_of, by_agent, by_topic, leaders, told
 from broker.reports import group_report
@@ -33,7 +33,11 @@ which a description shows, have no id that Metadata would tell."""
 
 
 async def list_groups(
-    client: KafkaClient, *, states: Collection[str] = (), kinds: Collection[str] = ()
+    client: KafkaClient,
+    *,
+    states: Collection[str] = (),
+    kinds: Collection[str] = (),
+    as_json: bool = False,
 ) -> CommandResult:
     """The groups of all agents. When some do not answer, those of the others, and a failure."""
     request = messages.ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
@@ -56,6 +60,9 @@ async def list_groups(
         failures.append(f"some groups may be missing: {error}")
     if failures and not found:
         return CommandResult([], failures=failures)
+    if as_json:
+        listed = json.dumps(group_report.list_json(found.values()))
+        return CommandResult([listed], failures=failures)
     if not found and (states or kinds):
         return CommandResult(["no group has that state and type"])
     return CommandResult(group_report.group_lines(found.values()), failures=failures)

@@ -5,12 +5,13 @@ tests/clients/test_group_tools.py; what is printed and planned, in test_group_re
 """
 
 import asyncio
+import json
 
 import pytest
 
-from broker.cli import group_tool
 from broker.cli.command_result import ToolError
-from broker.cli.group_reset import ResetRule, ResetTarget
+from broker.cli.groups import group_tool
+from broker.cli.groups.group_reset import ResetRule, ResetTarget
 from broker.cli.kafka_client import Address, ClientError, KafkaClient, addresses
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError
@@ -36,6 +37,20 @@ async def test_groups_of_all_agents_are_listed() -> None:
         said = await group_tool.list_groups(client)
         assert [line.split()[0] for line in said.lines[1:]] == ["g1", "g2", "g3", "moving"]
         assert not said.failures
+
+
+async def test_programs_are_told_of_groups_in_json() -> None:
+    async with on_cluster(agents=2) as (client, cluster):
+        cluster.answers[apis.LIST_GROUPS] = listed("b", "a")
+        (line,) = (await group_tool.list_groups(client, as_json=True)).lines
+        assert [list(one) for one in json.loads(line)] == [
+            ["group_id", "type", "state", "protocol_type"],
+            ["group_id", "type", "state", "protocol_type"],
+        ]
+        assert [one["group_id"] for one in json.loads(line)] == ["a", "b"]
+        cluster.answers[apis.LIST_GROUPS] = listed()
+        said = await group_tool.list_groups(client, states=["Stable"], as_json=True)
+        assert said.lines == ["[]"]
 
 
 async def test_that_nothing_is_like_what_was_asked_for_is_told() -> None:
