@@ -244,7 +244,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
 }
 
-WINGS = {"broker": {"cli.groups": "cli", "cli.records": "cli", "cli.topics": "cli"}}
+WINGS = {
+    "broker": {"cli.bench": "cli", "cli.groups": "cli", "cli.records": "cli", "cli.topics": "cli"}
+}
 """Folders that belong to the room of another folder: their modules may import its modules, and it theirs."""
 
 SHELLS = {
@@ -307,6 +309,9 @@ SHELLS = {
         "cli.admin_client",
         "cli.agent_arguments",
         "cli.arguments",
+        "cli.bench.arguments",
+        "cli.bench.bench_tool",
+        "cli.bench.worker",
         "cli.completion",
         "cli.context_arguments",
         "cli.cost_tool",

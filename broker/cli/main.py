@@ -38,6 +38,7 @@ from broker.cli.arguments import (
     place_of,
     tell,
 )
+from broker.cli.bench import arguments as bench_arguments
 from broker.cli.groups import arguments as group_arguments
 from broker.cli.records import arguments as record_arguments
 from broker.cli.topics import arguments as topic_arguments
@@ -122,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     topic_arguments.add_topic(commands)
     record_arguments.add_produce(commands)
     record_arguments.add_consume(commands)
+    bench_arguments.add_bench(commands)
     context_arguments.add_context(commands)
     agent_arguments.add_job(commands)
     agent_arguments.add_cost(commands)
@@ -183,7 +185,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, context, topic, group, txn, feature, user, acl, job, cost, certificates, completion,"
+            "what should it do? dev, serve, produce, consume, context, topic, group, txn, feature, user, acl, job, cost, bench, certificates, completion,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

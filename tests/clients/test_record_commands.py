@@ -265,3 +265,45 @@ def test_a_shell_completes_names_of_topics_and_groups(numbered: tuple[str, str],
     assert len(consume(topic, "-g", group, "-e", at=at).split()) == 10
     assert completed(f"frazil consume --bootstrap {at} {topic[:-1]}", tmp_path).count(topic) == 1
     assert completed(f"frazil group describe --bootstrap {at} comple", tmp_path).count(group) == 1
+
+
+def test_a_benchmark_measures_and_leaves_nothing_behind(bootstrap: str) -> None:
+    command = [
+        *FRAZIL,
+        "bench",
+        "--seconds",
+        "1",
+        "--partitions",
+        "2",
+        "--json",
+        "--bootstrap",
+        bootstrap,
+    ]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+    told = json.loads(done.stdout)
+    assert told["paced_rate"] == pytest.approx(told["most"]["produced"] / 10)
+    for run in (told["most"], told["paced"]):
+        assert run["failed"] == 0
+        for rate, times in (("produced", "acknowledged"), ("consumed", "read")):
+            assert run[rate] > 0
+            assert 0 < run[times]["p50"] <= run[times]["p99"] <= run[times]["p100"]
+    assert told["paced"]["produced"] <= told["paced_rate"] * 1.5
+    listed = json.loads(commands.frazil("topic", "list", "--json", "--bootstrap", bootstrap).out)
+    assert not [one for one in listed if one["name"].startswith("frazil-bench")]
+
+
+def test_a_benchmark_of_a_topic_that_is_not_there_is_told_so(bootstrap: str) -> None:
+    command = [
+        *FRAZIL,
+        "bench",
+        "--topic",
+        "nowhere-at-all",
+        "--seconds",
+        "1",
+        "--bootstrap",
+        bootstrap,
+    ]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert b'there is no topic "nowhere-at-all"' in done.stderr
+    assert done.stderr.count(b"\n") == 1

@@ -78,7 +78,7 @@ def add_produce(commands: Any) -> None:
     )
     parser.add_argument("--compression", "-z", choices=COMPRESSIONS, default="none", help="(none)")
     _add_encodings(parser)
-    _add_client(parser)
+    add_client(parser)
 
 
 def add_consume(commands: Any) -> None:
@@ -142,7 +142,7 @@ def add_consume(commands: Any) -> None:
         "--null", default="", metavar="TEXT", help="written for a null key or value"
     )
     _add_encodings(parser)
-    _add_client(parser)
+    add_client(parser)
 
 
 def _add_encodings(parser: argparse.ArgumentParser) -> None:
@@ -152,7 +152,7 @@ def _add_encodings(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def _add_client(parser: argparse.ArgumentParser) -> None:
+def add_client(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     parser.add_argument(
         "--property",
