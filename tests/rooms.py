@@ -245,7 +245,13 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 }
 
 WINGS = {
-    "broker": {"cli.bench": "cli", "cli.groups": "cli", "cli.records": "cli", "cli.topics": "cli"}
+    "broker": {
+        "cli.bench": "cli",
+        "cli.cluster": "cli",
+        "cli.groups": "cli",
+        "cli.records": "cli",
+        "cli.topics": "cli",
+    }
 }
 """Folders that belong to the room of another folder: their modules may import its modules, and it theirs."""
 
@@ -312,6 +318,9 @@ SHELLS = {
         "cli.bench.arguments",
         "cli.bench.bench_tool",
         "cli.bench.worker",
+        "cli.cluster.arguments",
+        "cli.cluster.cluster_tool",
+        "cli.cluster.config_tool",
         "cli.completion",
         "cli.context_arguments",
         "cli.cost_tool",

@@ -39,6 +39,7 @@ from broker.cli.arguments import (
     tell,
 )
 from broker.cli.bench import arguments as bench_arguments
+from broker.cli.cluster import arguments as cluster_arguments
 from broker.cli.groups import arguments as group_arguments
 from broker.cli.records import arguments as record_arguments
 from broker.cli.topics import arguments as topic_arguments
@@ -124,6 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     record_arguments.add_produce(commands)
     record_arguments.add_consume(commands)
     bench_arguments.add_bench(commands)
+    cluster_arguments.add_cluster_commands(commands)
+    cluster_arguments.add_config(commands)
     context_arguments.add_context(commands)
     agent_arguments.add_job(commands)
     agent_arguments.add_cost(commands)
@@ -185,7 +188,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, context, topic, group, txn, feature, user, acl, job, cost, bench, certificates, completion,"
+            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, job, cost, bench, certificates, completion,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

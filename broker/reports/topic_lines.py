@@ -137,12 +137,12 @@ def topic_view(
     )
 
 
-def set_configs(described: DescribeConfigsResult) -> list[ConfigView]:
-    """The configs that differ from their defaults, by name."""
+def set_configs(described: DescribeConfigsResult, *, every: bool = False) -> list[ConfigView]:
+    """The configs that differ from their defaults, or `every` one, by name."""
     return [
         ConfigView(row.name, row.value, SOURCES.get(row.config_source, str(row.config_source)))
         for row in sorted(described.configs, key=lambda row: row.name)
-        if row.config_source != DEFAULT_CONFIG
+        if every or row.config_source != DEFAULT_CONFIG
     ]
 
 

@@ -30,12 +30,12 @@ class Told(NamedTuple):
     code: int
 
 
-def told(bootstrap: str, words: str) -> Told:
+def told(bootstrap: str, words: str, tool: str) -> Told:
     out, err = io.StringIO(), io.StringIO()
     command, *others = words.split()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            code = main.main(["topic", command, "--bootstrap", bootstrap, *others])
+            code = main.main([tool, command, "--bootstrap", bootstrap, *others])
         except SystemExit as ended:
             code = int(ended.code or 0)
     return Told(_lines(out, bootstrap), _lines(err, bootstrap), code)
@@ -47,12 +47,12 @@ def _lines(printed: io.StringIO, bootstrap: str) -> list[str]:
     return [re.sub(r" +", " ", line).strip() for line in text.splitlines()]
 
 
-def both(pair: Pair, words: str) -> Told:
+def both(pair: Pair, words: str, tool: str = "topic") -> Told:
     """What both tell, which is the same; reads are repeated: Kafka's brokers hear of changes a moment
     after its controller."""
     deadline = time.monotonic() + (PATIENCE_S if words.startswith(("list", "describe")) else 0)
     while True:
-        kafka, frazil = (told(bootstrap, words) for bootstrap in pair)
+        kafka, frazil = (told(bootstrap, words, tool) for bootstrap in pair)
         if kafka == frazil or time.monotonic() > deadline:
             assert kafka == frazil, words
             return frazil

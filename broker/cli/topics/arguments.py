@@ -65,7 +65,9 @@ def add_topic(commands: Any) -> None:
     add_agent(describing)
     describing.set_defaults(agent=None)
 
-    _add_alter(add("alter", _alter, "change configs of topics"))
+    altering = add("alter", _alter, "change configs of topics")
+    _add_topics(altering)
+    add_alterations(altering)
 
     deleting = add("delete", _delete, "delete topics with all their records")
     _add_topics(deleting)
@@ -115,8 +117,8 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=JSON_CREATE)
 
 
-def _add_alter(parser: argparse.ArgumentParser) -> None:
-    _add_topics(parser)
+def add_alterations(parser: argparse.ArgumentParser) -> None:
+    """What is to be done with configs, and whether it is only tried."""
     _add_pairs(parser, "--set", "a config")
     parser.add_argument(
         "--unset",
@@ -230,9 +232,7 @@ def _describe_storage(options: argparse.Namespace) -> int:
 def _alter(options: argparse.Namespace) -> int:
     from broker.cli.topics import topic_tool
 
-    alterations = _alterations(options)
-    if not alterations:
-        raise ValueError("what of them? --set, --unset, --append or --subtract")
+    alterations = alterations_of(options)
     return on_cluster(
         options,
         lambda client: topic_tool.alter(
@@ -241,16 +241,20 @@ def _alter(options: argparse.Namespace) -> int:
     )
 
 
-def _alterations(options: argparse.Namespace) -> "list[Alteration]":
+def alterations_of(options: argparse.Namespace) -> "list[Alteration]":
+    """Raises ValueError when there is none."""
     from broker.cli.topics.requests import APPEND, DELETE, SET, SUBTRACT
     from broker.cli.topics.topic_tool import Alteration
 
-    return [
+    found = [
         *[Alteration(SET, *each) for each in options.set],
         *[Alteration(DELETE, name) for name in options.unset],
         *[Alteration(APPEND, *each) for each in options.append],
         *[Alteration(SUBTRACT, *each) for each in options.subtract],
     ]
+    if not found:
+        raise ValueError("what of them? --set, --unset, --append or --subtract")
+    return found
 
 
 def _delete(options: argparse.Namespace) -> int:
