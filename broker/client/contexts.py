@@ -46,7 +46,8 @@ class Contexts:
         """The name of the one in use."""
         try:
             name = (self._folder / _CURRENT).read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            # Whoever may not read a home has no context there.
             return None
         except (OSError, UnicodeError) as error:
             raise ContextError(

@@ -34,9 +34,8 @@ _ATTEMPT_S: Final = 1.0
 _PAUSE_S: Final = 0.1
 _HEARD_MS: Final = 2000
 """Until then every broker has heard of a topic that was just made."""
-_REFUSALS: Final = frozenset(
-    {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._FATAL, KafkaError._RESOLVE}  # noqa: SLF001
-)
+_REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
+"""As long as nobody has answered; later it may be an agent that restarts."""
 
 
 class Events:
@@ -49,13 +48,27 @@ class Events:
         """Why it goes no further; "" while it may."""
         self.reason = ""
         """Why the last connection was lost."""
+        self._has_answered = self._is_down = self._is_told = False
 
     def told(self, error: KafkaError) -> None:
         sentence = error.str()
-        if error.code() in _REFUSALS or error.fatal():
+        if error.fatal() or (error.code() in _REFUSALS and not self._has_answered):
             self.refusal = self.refusal or sentence
-        elif error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            self._is_down = True
+        else:
             self.reason = sentence
+
+    def answered(self) -> None:
+        """The cluster is there."""
+        self._has_answered = True
+        self._is_down = self._is_told = False
+
+    def is_lost(self) -> bool:
+        """Tells once that no agent answers, until one has again."""
+        is_new = self._is_down and not self._is_told
+        self._is_told = self._is_told or is_new
+        return is_new
 
 
 def settings_of(options: Namespace, events: Events) -> dict[str, Any]:
@@ -126,6 +139,7 @@ def partitions_of(
             problem = _cluster_problem(error.args[0], events.bootstrap)
         else:
             if found.error is None:
+                events.answered()
                 return sorted(found.partitions)
             problem = _topic_problem(topic, found.error)
             is_missing = found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART

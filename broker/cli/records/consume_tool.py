@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from broker.cli.arguments import FailedError
+from broker.cli.arguments import FailedError, complain
 from broker.cli.records import places
 from broker.cli.records.client import Events, client_of, partitions_of, settings_of
 from broker.cli.records.places import Bounds, Partition, Place
@@ -36,6 +36,10 @@ def consume(options: Namespace, write: Write, out: BinaryIO) -> int:
         reading = _begin(consumer, options, events)
         while not reading.is_done():
             _step(consumer, reading, (write, out), progress, events)
+            if events.is_lost():
+                complain(
+                    options.name, f"no agent answers any more ({events.reason}); it is tried again"
+                )
         if options.group is not None:
             _commit(consumer)
     finally:
@@ -156,6 +160,7 @@ def _step(
         out.write(text)
         out.flush()
         progress.add(len(pieces), len(text))
+        events.answered()
     if events.refusal:
         raise FailedError(events.refusal)
     _store(consumer, reading)
@@ -190,8 +195,13 @@ def _record(message: Message) -> ConsumedRecord:
 def _store(consumer: Consumer, reading: Reading) -> None:
     """Lets the group's next commit have what was written; without a group nobody commits it."""
     taken = [TopicPartition(*one, offset) for one, offset in reading.taken().items()]
-    if taken:
-        consumer.store_offsets(offsets=taken)
+    try:
+        if taken:
+            consumer.store_offsets(offsets=taken)
+    except KafkaException as error:
+        # They were given away meanwhile, with what was read of them: others read it again.
+        if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001
+            raise FailedError(f"offsets cannot be kept: {error.args[0].str()}") from error
 
 
 def _commit(consumer: Consumer) -> None:

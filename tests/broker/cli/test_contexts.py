@@ -159,5 +159,15 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         contexts.create("prod", SETTINGS)
 
 
+def test_who_may_not_read_the_folder_has_no_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert Contexts(tmp_path).current() is None
+
+
 def test_without_a_variable_contexts_are_in_the_users_config() -> None:
     assert folder_of({"HOME": "/home/a"}) == Path("/home/a/.config/frazil/contexts")
