@@ -1,14 +1,19 @@
-"""`python -m broker`, and the console script `frazil`: refuses `python -O`, then the command line.
+"""`python -m broker`, and the console script `frazil`: refuses `python -O` and strangers, then the command line.
 
 Assertions are part of how the agent stays right (they stop it before it does harm), so it does
-not run without them.
+not run without them. Frazil's packages have short names (`storage`, `protocol`, …): where another package of such a
+name comes first, half of what runs would be somebody else's.
 """
 
 import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
 
-from broker.cli import main as cli
-from broker.cli.arguments import MISUSED
+MISUSED: Final = 2
+PACKAGES: Final = ("broker", "coordinator", "iceberg_export", "protocol", "storage", "txn")
+FOLDER: Final = Path(__file__).resolve().parents[1]
 
 # An agent starts its worker by fork and exec; gRPC would only say that it does nothing about it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -17,11 +22,29 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 def main() -> int:
     """Entry point of the console script."""
     if not __debug__:
-        print(
-            "frazil: run it without -O and PYTHONOPTIMIZE: it needs its assertions", file=sys.stderr
-        )
-        return MISUSED
+        return _refuse("run it without -O and PYTHONOPTIMIZE: it needs its assertions")
+    for name in PACKAGES:
+        place = _place_of(name)
+        if place != FOLDER / name:
+            return _refuse(
+                f"{place or name} is not Frazil's {FOLDER / name}: install Frazil into an environment of its own"
+                " (pipx install, or python -m venv)"
+            )
+    from broker.cli import main as cli
+
     return cli.main()
+
+
+def _place_of(package: str) -> Path | None:
+    """The folder that an import would take; a module of that name has none."""
+    spec = find_spec(package)
+    folders = None if spec is None else spec.submodule_search_locations
+    return Path(folders[0]).resolve() if folders else None
+
+
+def _refuse(sentence: str) -> int:
+    print(f"frazil: {sentence}", file=sys.stderr)
+    return MISUSED
 
 
 if __name__ == "__main__":
