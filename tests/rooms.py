@@ -321,6 +321,8 @@ SHELLS = {
         "cli.cluster.arguments",
         "cli.cluster.cluster_tool",
         "cli.cluster.config_tool",
+        "cli.cluster.quota_arguments",
+        "cli.cluster.quota_tool",
         "cli.completion",
         "cli.context_arguments",
         "cli.cost_tool",

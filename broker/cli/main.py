@@ -40,6 +40,7 @@ from broker.cli.arguments import (
 )
 from broker.cli.bench import arguments as bench_arguments
 from broker.cli.cluster import arguments as cluster_arguments
+from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
 from broker.cli.records import arguments as record_arguments
 from broker.cli.topics import arguments as topic_arguments
@@ -127,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     bench_arguments.add_bench(commands)
     cluster_arguments.add_cluster_commands(commands)
     cluster_arguments.add_config(commands)
+    quota_arguments.add_quota(commands)
     context_arguments.add_context(commands)
     agent_arguments.add_job(commands)
     agent_arguments.add_cost(commands)
@@ -188,7 +190,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, job, cost, bench, certificates, completion,"
+            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, quota, job, cost, bench, certificates, completion,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

@@ -68,6 +68,40 @@ def test_mistakes_are_told_the_same(orders: Pair, words: str) -> None:
     assert refused.complaints
 
 
+@pytest.mark.parametrize(
+    ("entity", "setting"),
+    [
+        ("--user bob", "producer_byte_rate=1048576"),
+        ("--user bob --client-id-default", "consumer_byte_rate=2.5"),
+        ("--user-default", "request_percentage=50"),
+        ("--ip 127.0.0.9", "connection_creation_rate=5"),
+    ],
+)
+def test_quotas_are_altered_and_described_alike(beside: Pair, entity: str, setting: str) -> None:
+    name, _, number = setting.partition("=")
+    assert both(beside, f"alter {entity} --set {setting} --dry-run", "quota").code == 0
+    assert both(beside, f"alter {entity} --set {setting}", "quota").code == 0
+    assert both(beside, f"describe {entity}", "quota").lines[1].endswith(f" {name} {number}")
+    both(beside, "describe --json", "quota")
+    assert both(beside, f"alter {entity} --unset {name}", "quota").code == 0
+    assert both(beside, "describe", "quota").lines == ["there are no quotas"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "alter --user bob --set nothing=1",
+        "alter --user bob --set producer_byte_rate=-1",
+        "alter --ip 127.0.0.9 --set producer_byte_rate=1",
+        "alter --ip 127.0.0.9 --user bob --set producer_byte_rate=1",
+    ],
+)
+def test_mistakes_about_quotas_are_told_the_same(beside: Pair, words: str) -> None:
+    refused = both(beside, words, "quota")
+    assert refused.code == 1
+    assert refused.complaints
+
+
 def test_a_cluster_is_described_alike_but_for_its_id(beside: Pair) -> None:
     described = []
     for bootstrap in beside:
