@@ -72,7 +72,7 @@ def test_mistakes_are_told_the_same(orders: Pair, words: str) -> None:
     ("entity", "setting"),
     [
         ("--user bob", "producer_byte_rate=1048576"),
-        ("--user bob --client-id-default", "consumer_byte_rate=2.5"),
+        ("--user bob --client-id-default", "consumer_byte_rate=2000"),
         ("--user-default", "request_percentage=50"),
         ("--ip 127.0.0.9", "connection_creation_rate=5"),
     ],
@@ -107,7 +107,7 @@ def test_a_cluster_is_described_alike_but_for_its_id(beside: Pair) -> None:
     for bootstrap in beside:
         done = commands.frazil("cluster", "describe", "--json", "--bootstrap", bootstrap)
         told = json.loads(done.out)
-        assert len(told.pop("cluster_id")) > 8
+        assert told.pop("cluster_id")
         (broker,) = told["brokers"]
         assert f"{broker.pop('host')}:{broker.pop('port')}".endswith(bootstrap.partition(":")[2])
         described.append(told)

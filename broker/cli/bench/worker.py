@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from broker.cli.arguments import FailedError
 from broker.cli.bench.histogram import Histogram
-from broker.cli.records.client import Events, client_of, partitions_of, settings_of
+from broker.cli.records.client import Events, arrived, client_of, partitions_of, settings_of
 
 STAMP: Final = struct.Struct("<q")
 BYTES_MIN: Final = STAMP.size
@@ -124,6 +124,7 @@ def produce(options: Namespace, load: Load, seat: Seat) -> Counted:
 def _producer_settings(options: Namespace, load: Load, events: Events) -> dict[str, Any]:
     found = {
         "acks": load.acks,
+        "allow.auto.create.topics": False,
         "compression.type": load.compression,
         "enable.idempotence": load.acks == "all",
         "enable.metrics.push": False,
@@ -163,7 +164,7 @@ def _read(consumer: Consumer, load: Load, events: Events, barrier: Barrier) -> C
     end_ns = _begin(barrier) + int(load.seconds * 1e9)
     heard_ns = end_ns
     while (now_ns := time.perf_counter_ns()) < heard_ns + int(QUIET_S * 1e9):
-        for message in consumer.consume(BATCH, WAIT_S):
+        for message in arrived(consumer, BATCH, WAIT_S):
             value = message.value()
             if message.error() is not None or value is None:
                 continue

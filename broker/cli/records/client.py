@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from broker.cli.arguments import (
     BOOTSTRAP_DEFAULT,
@@ -163,3 +163,11 @@ def _topic_problem(topic: str, error: KafkaError) -> str:
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return f'there is no topic "{topic}" (frazil topic list shows all, frazil topic create makes one)'
     return f'topic "{topic}" cannot be used: {error.str()} ({error.name()})'
+
+
+def arrived(consumer: Consumer, most: int, wait_s: float) -> list[Message]:
+    """Returns what has come, waiting for the first of it only; librdkafka itself would wait for `most`."""
+    first = consumer.poll(wait_s)
+    if first is None:
+        return []
+    return [first, *consumer.consume(most - 1, 0)] if most > 1 else [first]

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from broker.cli.arguments import FailedError, complain
 from broker.cli.records import places
-from broker.cli.records.client import Events, client_of, partitions_of, settings_of
+from broker.cli.records.client import Events, arrived, client_of, partitions_of, settings_of
 from broker.cli.records.places import Bounds, Partition, Place
 from broker.cli.records.progress import Progress
 from broker.cli.records.reading import Reading
@@ -22,7 +22,7 @@ from broker.cli.records.record_text import ConsumedRecord, Headers
 
 BATCH: Final = 10_000
 WAIT_S: Final = 0.1
-"""How long a batch may wait to become full."""
+"""For a first record, before it is looked at whether there are enough."""
 
 Write = Callable[[ConsumedRecord], bytes]
 
@@ -147,7 +147,7 @@ def _step(
     write, out = to
     count = BATCH if reading.wanted is None else min(BATCH, reading.wanted)
     pieces: list[bytes] = []
-    for message in consumer.consume(count, WAIT_S):
+    for message in arrived(consumer, count, WAIT_S):
         error = message.error()
         if error is not None:
             _told(error, message, reading)
