@@ -15,6 +15,8 @@ DEFAULT: Final = "default"
 
 # Kubernetes puts the addresses of a service called "frazil" into the environment under names
 # that look like ours; they are not settings.
+_OF_COMMANDS = ("config", "context")
+"""Variables of the command line: a file of settings, and the cluster that tools ask."""
 _KUBERNETES_LINK = re.compile(r"FRAZIL_(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_.*)?)")
 
 _ALIASES = {"store.url": "store", "log.url": "log"}
@@ -96,7 +98,7 @@ def of_environ(environ: Mapping[str, str]) -> dict[str, Given]:
         if not variable.startswith("FRAZIL_") or _KUBERNETES_LINK.fullmatch(variable):
             continue
         name = variable.removeprefix("FRAZIL_").lower().replace("_", ".")
-        if name != "config":
+        if name not in _OF_COMMANDS:
             flat[_ALIASES.get(name, name)] = Given(text, variable)
     return flat
 

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.clients import commands
+from tests.clients.bounded import until
 from tests.clients.side_by_side import Pair
 from tests.clients.test_topic_commands import both
 
@@ -19,6 +21,12 @@ def orders(beside: Pair) -> Iterator[Pair]:
     assert both(beside, "describe orders").code == 0
     yield beside
     assert both(beside, "delete orders --yes --if-exists").code == 0
+
+
+def configs(bootstrap: str, about: str) -> dict[str, str]:
+    """Those that are no defaults. Kafka's broker hears of one a moment after its controller."""
+    words = ("config", "describe", *about.split(), "--json", "--bootstrap", bootstrap)
+    return {one["name"]: one["value"] for one in json.loads(commands.frazil(*words).out)}
 
 
 @pytest.mark.parametrize(
@@ -38,11 +46,7 @@ def test_configs_are_altered_and_described_alike(
     assert both(orders, f"{altering} --dry-run", "config").code == 0
     assert both(orders, altering, "config").lines[0].endswith(f"is altered: set {setting}={value}")
     for bootstrap in orders:
-        listed = commands.frazil(
-            "config", "describe", *about.split(), "--json", "--bootstrap", bootstrap
-        )
-        values = {one["name"]: one["value"] for one in json.loads(listed.out)}
-        assert values[setting] == value
+        until(partial(configs, bootstrap, about), lambda told: told.get(setting) == value)
     assert both(orders, f"alter {about} --unset {setting}", "config").code == 0
 
 

@@ -113,6 +113,10 @@ def test_addresses_that_kubernetes_puts_into_the_environment_are_no_settings() -
     )
 
 
+def test_variables_of_the_command_line_are_no_settings() -> None:
+    settings_of(environ={"FRAZIL_CONFIG": "frazil.toml", "FRAZIL_CONTEXT": "prod"})
+
+
 def test_kafka_name_outside_its_table_in_the_file_is_a_mistake() -> None:
     (mistake,) = mistakes_of(toml="num.partitions = 3")
     assert "[kafka]" in mistake
