@@ -207,6 +207,9 @@ def test_a_coordinator_that_stood_still_moves_no_offset_back(
             for index in range(2)
         ]
         until_shared(members, stream.places)
+        # A member that had still to fetch its offsets would find those that are committed for it below.
+        stream.send(1)
+        until_read(members, stream.records_from([0] * 4))
         agent = _new_coordinator(cluster.agents, group, 10)
         generation = raw.generation(agent.bootstrap, group, members[0].member_id)
         place, member_id = _some_place(members[0]), members[0].member_id
