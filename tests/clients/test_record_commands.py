@@ -214,6 +214,15 @@ def test_a_record_that_cannot_be_read_ends_it_behind_those_before(
     assert consume(topic, "-e", at=bootstrap) == b"a\nb\n"
 
 
+def test_a_record_that_librdkafka_does_not_take_is_named(bootstrap: str, topic: str) -> None:
+    small = ("-X", "message.max.bytes=1000")
+    done = frazil("produce", topic, *small, at=bootstrap, given=b"fits\n%s\n" % (b"." * 2000))
+    said = refused(done)
+    assert said.startswith("frazil produce: record 2: ")
+    assert said.endswith(f"; 1 records before it are in topic {topic}")
+    assert consume(topic, "-e", at=bootstrap) == b"fits\n"
+
+
 def test_records_that_are_refused_are_counted_and_the_first_is_told(bootstrap: str) -> None:
     topic = created(bootstrap, 2, **{"max.message.bytes": "1000"})
     # Not in one batch, which would be refused as a whole.

@@ -62,7 +62,10 @@ def produce(options: Namespace, source: BufferedReader) -> int:
     try:
         size = 0
         for number, record in enumerate(records_of(options, source), 1):
-            _send(producer, options, record, partial(failures.add, number))
+            try:
+                _send(producer, options, record, partial(failures.add, number))
+            except KafkaException as error:
+                raise RecordError(f"record {number}: {error.args[0].str()}") from error
             read, size = number, size + len(record.value or b"") + len(record.key or b"")
             if number % TURN == 0:
                 producer.poll(0)
@@ -116,6 +119,7 @@ def _settings(options: Namespace, events: Events) -> dict[str, Any]:
 
 
 def _send(producer: Producer, options: Namespace, record: NewRecord, failed: Any) -> None:
+    """Raises KafkaException for what librdkafka does not take."""
     headers: Headers = [*options.header, *record.headers]
     chosen: dict[str, Any] = {"key": options.key if record.key is None else record.key}
     partition = options.partition if options.partition >= 0 else record.partition
@@ -130,8 +134,6 @@ def _send(producer: Producer, options: Namespace, record: NewRecord, failed: Any
             producer.produce(options.topic, record.value, on_delivery=failed, **chosen)
         except BufferError:
             producer.poll(WAIT_S)
-        except KafkaException as error:
-            raise RecordError(error.args[0].str()) from error
         else:
             return
 
@@ -142,7 +144,6 @@ def records_of(options: Namespace, source: BufferedReader) -> Iterator[NewRecord
         yield from (NewRecord(None, _content(file)) for file in options.whole)
         return
     how = LineFormat(options.key_separator, options.key_format, options.value_format, options.null)
-    number = 0
     for number, line in enumerate(_lines(source, options.delimiter), 1):
         try:
             if options.json:
