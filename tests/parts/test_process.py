@@ -13,6 +13,10 @@ TAKE_PORTS = (
     f"print(*(free_port() for _ in range({PORTS_A_BLOCK + 20})), flush=True)\n"
     "sys.stdin.read()\n"
 )
+SPEAK_AND_STAY = (
+    "import os, time\nprint(os.getpid(), flush=True)\nos.close(1)\nos.close(2)\ntime.sleep(1000)\n"
+)
+"""It tells its own id: whoever has read it knows that the program runs, and not its shell still."""
 
 
 def test_processes_side_by_side_are_never_given_the_same_port() -> None:
@@ -34,11 +38,11 @@ def test_processes_side_by_side_are_never_given_the_same_port() -> None:
 
 
 def test_a_process_whose_parent_has_ended_is_found_with_the_test_that_started_it() -> None:
-    shell = ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"]
+    shell = ["sh", "-c", '"$0" -c "$1" &', sys.executable, SPEAK_AND_STAY]
     child = int(subprocess.run(shell, capture_output=True, check=True).stdout)
     found = left.running()
-    left.end({child: "sleep"})
+    left.end({child: "which stays"})
     # Elsewhere than on Linux nothing tells.
     if Path("/proc/self/environ").exists():
-        assert "sleep 1000" in found[child]
+        assert "time.sleep(1000)" in found[child]
         assert "test_a_process_whose_parent_has_ended" in found[child]
