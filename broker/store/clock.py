@@ -70,10 +70,10 @@ class StoreTime:
         page = await self._store.list_after(PREFIX, key[:-1])
         found = next((info for info in page if info.key == key), None)
         # Taken in before this reading: what is concluded is too early rather than too late.
-        boot_ms = self._boot_ms()
+        wall_ms, boot_ms = self._wall_ms(), self._boot_ms()
         if found is None:
             raise StoreUnavailableError(f"{key} was put and is not there")
-        self._clock.measured(store_ms=found.modified_ms, boot_ms=boot_ms)
+        self._clock.measured(store_ms=found.modified_ms, wall_ms=wall_ms, boot_ms=boot_ms)
         self._measured.append(key)
         skew_ms = self.skew_ms()
         if abs(skew_ms) > TOLERANCE_MS:
@@ -83,6 +83,14 @@ class StoreTime:
                 " what retention deletes by is the earlier one",
                 abs(skew_ms) / 1000,
                 side,
+            )
+        if other_ms := self._clock.other_ms:
+            side = "forward" if other_ms > 0 else "back"
+            logger.warning(
+                "this machine's clock was set %s by %.0f s while the agent ran, or the machine slept: what"
+                " retention deletes by follows after a day, or when the agent is started again",
+                side,
+                abs(other_ms) / 1000,
             )
 
     async def run(self) -> None:

@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         name="clock-of-the-store-is-not-asked",
         promise="P6",
-        before="latest_ms = min(self._wall_offset_ms, self._store_offset_ms) + boot_ms + TOLERANCE_MS",
-        after="latest_ms = self._wall_offset_ms + boot_ms + TOLERANCE_MS",
+        before="latest_ms = min(self._believed_offset_ms, self._store_offset_ms) + boot_ms + TOLERANCE_MS",
+        after="latest_ms = self._believed_offset_ms + boot_ms + TOLERANCE_MS",
         tests=("test_one_wild_clock_alone_deletes_nothing",),
         why="The only agent of a cluster begins with a wrong clock, and deletes everything.",
     ),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.agent import Agent
-from broker.cluster.agreed_clock import TOLERANCE_MS, AgreedClock
+from broker.cluster.agreed_clock import BELIEVED_AFTER_MS, TOLERANCE_MS, AgreedClock
 from broker.composition import Parts
 from broker.store.clock import EVERY_S, LEFT_BEHIND_MS, PREFIX, StoreTime
 from coordinator.commands.entries import Pin, Pinned, Tick
@@ -27,14 +27,14 @@ wild_ms = st.integers(-2 * YEAR_MS, 2 * YEAR_MS)
 
 def test_clocks_that_agree_are_taken_as_they_are() -> None:
     clock = AgreedClock(wall_ms=NOON_MS, boot_ms=500)
-    clock.measured(store_ms=NOON_MS - 59_000, boot_ms=500)
+    clock.measured(store_ms=NOON_MS - 59_000, wall_ms=NOON_MS, boot_ms=500)
     assert clock.now_ms(wall_ms=NOON_MS, boot_ms=500) == NOON_MS
     assert clock.now_ms(wall_ms=NOON_MS + YEAR_MS, boot_ms=500 + YEAR_MS) == NOON_MS + YEAR_MS
 
 
 def test_clock_that_is_behind_is_taken_as_it_is() -> None:
     clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
-    clock.measured(store_ms=NOON_MS + YEAR_MS, boot_ms=0)
+    clock.measured(store_ms=NOON_MS + YEAR_MS, wall_ms=NOON_MS, boot_ms=0)
     assert clock.now_ms(wall_ms=NOON_MS + 7, boot_ms=7) == NOON_MS + 7
     assert clock.now_ms(wall_ms=NOON_MS - YEAR_MS, boot_ms=7) == NOON_MS - YEAR_MS
     assert clock.skew_ms(wall_ms=NOON_MS, boot_ms=0) == -YEAR_MS
@@ -45,13 +45,14 @@ def test_wild_wall_clock_never_says_what_is_not_yet(
     steps: list[tuple[int, int, bool]], skew_at_start_ms: int
 ) -> None:
     clock = AgreedClock(wall_ms=NOON_MS + skew_at_start_ms, boot_ms=0)
-    clock.measured(store_ms=NOON_MS, boot_ms=0)
+    clock.measured(store_ms=NOON_MS, wall_ms=NOON_MS + skew_at_start_ms, boot_ms=0)
     passed_ms = 0
     for step_ms, skew_ms, measured in steps:
         passed_ms += step_ms
+        wall_ms = NOON_MS + passed_ms + skew_ms
         if measured:
-            clock.measured(store_ms=NOON_MS + passed_ms, boot_ms=passed_ms)
-        now_ms = clock.now_ms(wall_ms=NOON_MS + passed_ms + skew_ms, boot_ms=passed_ms)
+            clock.measured(store_ms=NOON_MS + passed_ms, wall_ms=wall_ms, boot_ms=passed_ms)
+        now_ms = clock.now_ms(wall_ms=wall_ms, boot_ms=passed_ms)
         assert now_ms <= NOON_MS + passed_ms + TOLERANCE_MS
 
 
@@ -61,9 +62,9 @@ def test_wild_clock_of_the_store_never_says_what_is_not_yet(steps: list[tuple[in
     passed_ms = 0
     for step_ms, skew_ms in steps:
         passed_ms += step_ms
-        clock.measured(store_ms=NOON_MS + passed_ms + skew_ms, boot_ms=passed_ms)
-        now_ms = clock.now_ms(wall_ms=NOON_MS + passed_ms, boot_ms=passed_ms)
-        assert now_ms <= NOON_MS + passed_ms
+        wall_ms = NOON_MS + passed_ms
+        clock.measured(store_ms=wall_ms + skew_ms, wall_ms=wall_ms, boot_ms=passed_ms)
+        assert clock.now_ms(wall_ms=wall_ms, boot_ms=passed_ms) <= wall_ms
 
 
 @given(st.integers(0, YEAR_MS), st.integers(TOLERANCE_MS, 2 * YEAR_MS))
@@ -72,9 +73,56 @@ def test_one_clock_of_store_and_agent_that_jumps_moves_no_time(
 ) -> None:
     clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
     jumped_ms = NOON_MS + passed_ms + skew_ms
-    clock.measured(store_ms=jumped_ms, boot_ms=passed_ms)
+    clock.measured(store_ms=jumped_ms, wall_ms=jumped_ms, boot_ms=passed_ms)
     now_ms = clock.now_ms(wall_ms=jumped_ms, boot_ms=passed_ms)
     assert now_ms == NOON_MS + passed_ms + TOLERANCE_MS
+
+
+def measured_hourly(clock: AgreedClock, *, skew_ms: int, boot_ms: int, hours: int) -> int:
+    """For so many hours wall and store say the same, `skew_ms` beside what is true; the boot-time clock then."""
+    for _ in range(hours):
+        boot_ms += 3_600_000
+        now_ms = NOON_MS + boot_ms + skew_ms
+        clock.measured(store_ms=now_ms, wall_ms=now_ms, boot_ms=boot_ms)
+    return boot_ms
+
+
+def test_a_clock_that_was_behind_at_the_start_catches_up_a_day_after_it_was_set_right() -> None:
+    clock = AgreedClock(wall_ms=NOON_MS - YEAR_MS, boot_ms=0)
+    clock.measured(store_ms=NOON_MS, wall_ms=NOON_MS - YEAR_MS, boot_ms=0)
+    boot_ms = measured_hourly(clock, skew_ms=0, boot_ms=0, hours=24)
+    assert clock.other_ms == YEAR_MS
+    assert clock.now_ms(wall_ms=NOON_MS + boot_ms, boot_ms=boot_ms) < NOON_MS
+    boot_ms = measured_hourly(clock, skew_ms=0, boot_ms=boot_ms, hours=1)
+    assert clock.now_ms(wall_ms=NOON_MS + boot_ms, boot_ms=boot_ms) == NOON_MS + boot_ms
+    assert clock.other_ms == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, YEAR_MS), wild_ms, wild_ms)), wild_ms)
+def test_whatever_the_clocks_said_they_are_believed_a_day_after_they_are_right(
+    steps: list[tuple[int, int, int]], skew_at_start_ms: int
+) -> None:
+    clock = AgreedClock(wall_ms=NOON_MS + skew_at_start_ms, boot_ms=0)
+    boot_ms = 0
+    for step_ms, wall_skew_ms, store_skew_ms in steps:
+        boot_ms += step_ms
+        true_ms = NOON_MS + boot_ms
+        clock.measured(
+            store_ms=true_ms + store_skew_ms, wall_ms=true_ms + wall_skew_ms, boot_ms=boot_ms
+        )
+    boot_ms = measured_hourly(clock, skew_ms=0, boot_ms=boot_ms, hours=26)
+    assert clock.now_ms(wall_ms=NOON_MS + boot_ms, boot_ms=boot_ms) == NOON_MS + boot_ms
+
+
+def test_a_time_that_wall_and_store_do_not_agree_on_for_a_day_is_never_believed() -> None:
+    clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
+    boot_ms = 0
+    for _ in range(10):
+        boot_ms = measured_hourly(clock, skew_ms=YEAR_MS, boot_ms=boot_ms, hours=23)
+        boot_ms = measured_hourly(clock, skew_ms=0, boot_ms=boot_ms, hours=1)
+    boot_ms = measured_hourly(clock, skew_ms=YEAR_MS, boot_ms=boot_ms, hours=1)
+    now_ms = clock.now_ms(wall_ms=NOON_MS + boot_ms + YEAR_MS, boot_ms=boot_ms)
+    assert now_ms == NOON_MS + boot_ms + TOLERANCE_MS
 
 
 class Clocks:
@@ -130,6 +178,23 @@ async def test_measurement_that_fails_is_made_again_and_the_clocks_before_it_hol
     clocks.store_skew_ms = -2000
     await asyncio.sleep(70)
     assert store_time.skew_ms() == YEAR_MS + 2000
+    running.cancel()
+
+
+async def test_an_agent_whose_clock_was_set_right_says_so_and_follows_after_a_day(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clocks = Clocks()
+    clocks.wall_skew_ms = -YEAR_MS
+    store_time = measuring(clocks, MemoryStore(clocks.store_ms))
+    await store_time.measure()
+    running = asyncio.ensure_future(store_time.run())
+    clocks.wall_skew_ms = 0
+    await asyncio.sleep(EVERY_S + 1)
+    assert "was set forward by 31536000 s" in caplog.text
+    assert store_time.now_ms() == clocks.true_ms() - YEAR_MS + TOLERANCE_MS
+    await asyncio.sleep(BELIEVED_AFTER_MS / 1000)
+    assert store_time.now_ms() == clocks.true_ms()
     running.cancel()
 
 
