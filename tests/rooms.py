@@ -54,6 +54,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "snapshot": {"commands", "log", "machine", "tables", "tables.administration"},
         "own_entries": {"commands", "log"},
         "replica": {"commands", "log", "machine", "own_entries", "snapshot"},
+        "replay": {"commands", "log", "machine", "replica", "snapshot"},
         "proposer": {"commands", "log", "own_entries", "replica"},
         "session": {"barrier", "commands", "log", "machine", "proposer", "replica", "settings"},
         "log_client": {
@@ -284,6 +285,7 @@ SHELLS = {
         "log.sqlite",
         "log.sqlite_file",
         "proposer",
+        "replay",
         "replica",
         "session",
         "snapshot.loading",

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 READ_BYTES: Final = 64 << 10
 PROPOSALS_MAX: Final = 64
 """That a worker may have under way."""
+TAILS_MAX: Final = 4
+"""That a worker may follow at a time."""
 PING_S: Final = 10.0
 UNANSWERED_MAX: Final = 30
 """Pings: a worker may be busy with one thing for five minutes. Counted in pings, not in time, so
@@ -154,7 +156,7 @@ class WorkerProcess:
         self._frames = FrameReader()
         self._unanswered = 0
         self._proposals = 0
-        self._tail: asyncio.Task[None] | None = None
+        self._tails: dict[int, asyncio.Task[None]] = {}
         self._writer: asyncio.StreamWriter
 
     async def run(self) -> None:
@@ -229,12 +231,16 @@ class WorkerProcess:
                 tasks.create_task(self._answer(json_of(received.body)))
             case FrameType.TAIL:
                 fields = json_of(received.body)
-                if self._tail is not None:
-                    self._tail.cancel()
                 after = fields.get("after")
                 if not isinstance(after, int):
                     raise FrameError("a tail from nowhere")
-                self._tail = tasks.create_task(self._relay(ticket_of(fields), Position(after)))
+                if len(self._tails) >= TAILS_MAX:
+                    raise FrameError(f"more than {TAILS_MAX} tails at a time")
+                relayed = tasks.create_task(self._relay(ticket_of(fields), Position(after)))
+                self._tails[ticket_of(fields)] = relayed
+            case FrameType.TAIL_END:
+                if (ended := self._tails.pop(ticket_of(json_of(received.body)), None)) is not None:
+                    ended.cancel()
             case FrameType.PROPOSE:
                 if self._proposals >= PROPOSALS_MAX:
                     raise FrameError(f"more than {PROPOSALS_MAX} proposals at a time")

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
-from coordinator.log.metadata_log import LogRefusedError, LogUnavailableError, MetadataLog
+from coordinator.log.metadata_log import LogRefusedError, LogUnavailableError
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.manifest import LoadableSnapshot, decode_published
 from coordinator.snapshot.snapshot import restoring
@@ -42,11 +42,23 @@ class SnapshotSource(Protocol):
         ...
 
 
+class PublishedSnapshots(Protocol):
+    """What says which snapshots there are; a log is one."""
+
+    async def snapshots(self) -> bytes:
+        """As `MetadataLog.snapshots`."""
+        ...
+
+
 class Loader:
     """Loads snapshots into one machine."""
 
     def __init__(
-        self, log: MetadataLog, source: SnapshotSource, machine: Machine, stats: LogClientStats
+        self,
+        log: PublishedSnapshots,
+        source: SnapshotSource,
+        machine: Machine,
+        stats: LogClientStats,
     ) -> None:
         self._log = log
         self._source = source

@@ -239,6 +239,14 @@ MUTANTS = (
         why="Objects that hold records are counted as leftovers.",
     ),
     Mutant(
+        name="dump-is-not-held-to-the-log",
+        promise="P13",
+        before="    if not is_dump_of(machine, parts):\n        raise DivergedError(",
+        after="    if False:\n        raise DivergedError(",
+        tests=("test_a_worker_whose_memory_was_damaged_publishes_nothing_and_the_next_one_does",),
+        why="A bit that flipped in a worker's memory is published, and the log that says otherwise cut.",
+    ),
+    Mutant(
         name="snapshot-of-another-digest-is-loaded",
         promise="P13",
         before="        if (head.position, head.digest) != (named.position, named.digest):",

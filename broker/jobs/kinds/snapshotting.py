@@ -1,8 +1,9 @@
 """The job that writes the machine down: begun in the log, read back, published in the log.
 
 The state is taken in the step in which the worker's replica applies the BeginSnapshot, so it is
-that of a position at which every replica has the same digest (P13). A round that ends early
-leaves objects under `snapshots/` that the collection takes.
+that of a position at which every replica has the same digest (P13). Before it is written it is
+compared with what log and store say once more. A round that ends early leaves objects under
+`snapshots/` that the collection takes.
 """
 
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from broker.jobs.worker.context import JobContext
 from coordinator.commands.entries import Rejected
 from coordinator.commands.job_commands import BeginSnapshot, PublishSnapshot
+from coordinator.replay import prove
 from coordinator.replica import Applied
 from coordinator.snapshot.snapshot import dump
 from coordinator.snapshot.store import SnapshotStore
@@ -41,6 +43,8 @@ async def run(context: JobContext) -> None:
     if isinstance(outcome, Rejected) or begun is None:
         return
     context.report(0, 1, NOTE)
-    key = await SnapshotStore(context.store, context.cluster, pace=context.pace).write(taken.parts)
+    snapshots = SnapshotStore(context.store, context.cluster, pace=context.pace)
+    await prove(taken.parts, log=context.log, source=snapshots)
+    key = await snapshots.write(taken.parts)
     await context.propose(PublishSnapshot(begun.position, begun.digest, key))
     context.report(1, 1, NOTE)

@@ -39,7 +39,7 @@ class AgentGoneError(Exception):
 
 
 class _Tail:
-    """One tail that the worker follows; what of it has come."""
+    """A tail that the worker follows; what of it has come."""
 
     def __init__(self, number: int, after: Position) -> None:
         self.number = number
@@ -60,7 +60,7 @@ class Channel:
         self._tickets = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._proposals: dict[int, asyncio.Future[tuple[Position, Outcome]]] = {}
-        self._tail: _Tail | None = None
+        self._tails: dict[int, _Tail] = {}
         self._room = asyncio.Event()
         self._room.set()
         self._hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -95,26 +95,29 @@ class Channel:
         return Position(int((await self._ask("head"))["head"]))
 
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
-        tail = self._tail = _Tail(next(self._tickets), after)
-        self._room.set()
+        tail = _Tail(next(self._tickets), after)
+        self._tails[tail.number] = tail
         self._send(json_frame(FrameType.TAIL, {"ticket": tail.number, "after": after}))
         try:
             while True:
                 while tail.batches:
                     batch = tail.batches.popleft()
                     tail.bytes -= _size(batch)
-                    if tail.bytes < ENTRIES_BYTES_MAX:
-                        self._room.set()
+                    self._look_for_room()
                     yield batch
                 if tail.error is not None:
                     raise tail.error
                 tail.news.clear()
                 await tail.news.wait()
         finally:
-            if self._tail is tail:
-                # What still comes of it is thrown away.
-                self._tail = None
-                self._room.set()
+            # What still comes of it is thrown away.
+            del self._tails[tail.number]
+            self._look_for_room()
+            self._send(json_frame(FrameType.TAIL_END, {"ticket": tail.number}))
+
+    def _look_for_room(self) -> None:
+        if all(tail.bytes < ENTRIES_BYTES_MAX for tail in self._tails.values()):
+            self._room.set()
 
     async def propose(self, command: Command) -> tuple[Position, Outcome]:
         ticket = next(self._tickets)
@@ -161,8 +164,7 @@ class Channel:
                 self._take_entries(number, entries)
             case FrameType.TAIL_BROKEN:
                 fields = json_of(received.body)
-                tail = self._tail
-                if tail is not None and tail.number == ticket_of(fields):
+                if (tail := self._tails.get(ticket_of(fields))) is not None:
                     tail.error = error_of(fields, tail.after)
                     tail.news.set()
             case FrameType.OUTCOME:
@@ -182,8 +184,7 @@ class Channel:
                 raise AssertionError(f"an agent does not send {received.type.name}")
 
     def _take_entries(self, number: int, entries: list[LogEntry]) -> None:
-        tail = self._tail
-        if tail is None or tail.number != number:
+        if (tail := self._tails.get(number)) is None:
             return
         tail.batches.append(entries)
         tail.after = entries[-1].position

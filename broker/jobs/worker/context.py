@@ -24,6 +24,7 @@ from broker.jobs.worker.pipe_frames import WORKER_COMMANDS
 from coordinator.commands.entries import Command, Outcome
 from coordinator.commands.job_commands import JobKind, ReportJob
 from coordinator.machine.machine import Machine
+from coordinator.replay import LogReader
 from coordinator.replica import Applied
 from protocol.types import ERA, Buffer, Incarnation
 from storage.formats.cluster_identity import ClusterIdentity
@@ -112,6 +113,7 @@ class JobContext:
         kind: JobKind,
         *,
         machine: Machine,
+        log: LogReader,
         store: ObjectStore,
         settings: Settings,
         rules: TopicRules,
@@ -131,6 +133,8 @@ class JobContext:
         self.cluster = ClusterIdentity(settings.cluster_id, ERA)
         self.machine = machine
         """The worker's own replica. It may be behind what other agents have seen."""
+        self.log = log
+        """To be read once more."""
         self.stats = JobStats() if stats is None else stats
         self.store: ObjectStore = CountedStore(store, self.stats)
         """For listing; bytes go by `put` and `read`, which are paced."""

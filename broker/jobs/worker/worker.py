@@ -257,6 +257,7 @@ class Worker:
         return JobContext(
             kind,
             machine=self.machine,
+            log=self._link,
             store=self._store,
             settings=self._settings_now(),
             rules=self._rules,

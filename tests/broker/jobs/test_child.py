@@ -15,7 +15,7 @@ from broker.jobs.worker.channel import ENTRIES_BYTES_MAX, AgentGoneError, Channe
 from broker.jobs.worker.context import JobStoppedError
 from broker.jobs.worker.pipe_frames import FrameType, frame, json_frame
 from broker.jobs.worker.worker import WorkerStats
-from broker.jobs.worker_process import WorkerEndedError, WorkerProcess
+from broker.jobs.worker_process import TAILS_MAX, WorkerEndedError, WorkerProcess
 from coordinator.commands.entries import DONE, Command
 from coordinator.commands.job_commands import DropRows, JobKind
 from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
@@ -178,6 +178,28 @@ async def test_a_new_tail_gets_nothing_of_the_one_before() -> None:
     log = EndlessLog()
     await play(work, log=log)
     assert log.tails == [0, 1_000_000]
+
+
+async def test_two_tails_are_followed_beside_each_other_each_from_where_it_was_asked() -> None:
+    async def work(channel: Channel, _writer: object) -> None:
+        first, second = channel.tail(Position(0)), channel.tail(Position(1_000_000))
+        at = [(await anext(first))[0].position, (await anext(second))[0].position]
+        assert at == [1, 1_000_001]
+        await second.aclose()
+        for _ in range(20):
+            after = await anext(first)
+        assert after[0].position > 1
+
+    await play(work)
+
+
+async def test_a_worker_that_follows_more_tails_than_it_may_is_ended() -> None:
+    async def work(channel: Channel, _writer: object) -> None:
+        tails = [channel.tail(Position(number)) for number in range(TAILS_MAX + 1)]
+        await asyncio.gather(*[anext(tail) for tail in tails])
+
+    with pytest.raises(WorkerEndedError, match=f"more than {TAILS_MAX} tails"):
+        await Ends(work).agent.run()
 
 
 async def test_a_tail_that_breaks_off_says_why() -> None:

@@ -7,7 +7,15 @@ clients do: batches from the store, aborted transactions left out by what they a
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,9 +50,11 @@ from coordinator.commands.transaction_commands import (
     InitProducer,
     ProducerInitialized,
 )
+from coordinator.log.metadata_log import LogEntry
 from coordinator.machine.machine import Machine
 from coordinator.replica import Applied
 from coordinator.settings import FEATURE_LEVEL_MAX
+from coordinator.snapshot.manifest import encode_published
 from coordinator.snapshot.snapshot import dump, restore
 from coordinator.tables.partition import Partition
 from protocol import records
@@ -132,6 +142,19 @@ def stepped(store: MemoryStore, steps: Steps) -> FaultyStore:
     return seen
 
 
+class WorldLog:
+    """What was appended, as the log has it."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    async def snapshots(self) -> bytes:
+        return encode_published(self._world.machine.snapshots.published)
+
+    async def tail(self, after: Position) -> AsyncGenerator[list[LogEntry], None]:
+        yield [logged for logged in self._world.logged if logged.position > after]
+
+
 class World:
     """Two agents, of which one holds the jobs; both write and keep the time."""
 
@@ -145,6 +168,7 @@ class World:
         self.kept = UndeletedObjects()
         self.stats = {kind: JobStats() for kind in JobKind}
         self.revision = 0
+        self.logged: list[LogEntry] = []
         self.chunks: dict[Incarnation, int] = {}
         self.written: dict[Place, list[Written]] = {}
         self.on_applied: list[Callable[[Applied], None]] = []
@@ -162,9 +186,11 @@ class World:
     def append(self, incarnation: Incarnation, *commands: Command) -> tuple[Outcome, ...]:
         row = self.machine.incarnations.get(incarnation)
         n = 0 if incarnation == INCARNATION_NONE else row.last_n + 1 if row is not None else 99
-        entry = decode_entry(encode_entry(Entry(incarnation, n, self.clock_ms, commands)))
+        payload = encode_entry(Entry(incarnation, n, self.clock_ms, commands))
+        entry = decode_entry(payload)
         self.revision += 2
         place = position(1, self.revision)
+        self.logged.append(LogEntry(place, 0, n, payload))
         outcomes = self.machine.apply(place, entry)
         for callback in tuple(self.on_applied):
             callback(Applied(place, incarnation, entry, outcomes))
@@ -384,6 +410,7 @@ class World:
         context = JobContext(
             kind,
             machine=self.machine,
+            log=WorldLog(self),
             store=stepped(self.store, steps),
             settings=self.settings,
             rules=TopicRules(self.settings),

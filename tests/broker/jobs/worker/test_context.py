@@ -10,6 +10,7 @@ from broker.jobs.worker import context as module
 from broker.jobs.worker.context import JobContext, JobStoppedError, ObjectNumbers
 from coordinator.commands.entries import Entry, Open
 from coordinator.commands.job_commands import JobKind, ReportJob
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.machine.machine import Machine
 from protocol.types import INCARNATION_NONE, Incarnation, Position
 from storage.formats.spans import ObjectId, ObjectKind
@@ -46,6 +47,7 @@ def context_of(store: MemoryStore | None = None, **more: object) -> JobContext:
     return JobContext(
         JobKind.MERGE,
         machine=machine_of_me(),
+        log=MemoryLog(MemoryLogCluster()),
         store=store or MemoryStore(),
         settings=settings,
         rules=TopicRules(settings),
