@@ -382,8 +382,8 @@ class Agent:
     def _compose(self, tasks: asyncio.TaskGroup) -> None:
         """Put the shells together; nothing of them runs yet."""
         settings, parts = self._settings, self._parts
-        clock, boot_ms = self._use.by("clock"), parts.boot_ms
-        time = StoreTime(clock, now_ms=parts.now_ms, boot_ms=boot_ms, rng=parts.rng)
+        clock, steady_ms = self._use.by("clock"), parts.steady_ms or parts.boot_ms
+        time = StoreTime(clock, now_ms=parts.now_ms, boot_ms=steady_ms, rng=parts.rng)
         cluster, rng, loop_ns = settings.cluster_id, parts.rng, parts.loop_ns
         writer = Writer(parts.store, cluster_id=cluster, rng=rng, clock_ns=loop_ns)
         node = compose(

@@ -56,8 +56,10 @@ class Parts:
     now_ms: Callable[[], int]
     """Wall clock."""
     boot_ms: Callable[[], int]
-    """A clock that nobody sets and that counts suspension."""
+    """A clock that nobody sets and that counts suspension, and pauses as far as they show."""
     rng: random.Random
+    steady_ms: Callable[[], int] | None = None
+    """The same without pauses, so that no wall clock moves it; None: that one will do."""
     loop_ns: Callable[[], int] | None = None
     """As `boot_ms`, fine enough to measure steps of the loop by; None: that one will do."""
     rests: Callable[[int], None] = lambda waiting: None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker import logs
 from broker.agent import Agent, AgentError
+from broker.calls.pauses import PauseClock
 from broker.calls.rests import Rests
 from broker.composition import Parts
 from broker.config.settings import Loaded, Settings
@@ -112,7 +113,8 @@ async def _main(
         store=store,
         log=log,
         now_ms=now_ms,
-        boot_ms=boot_ms,
+        boot_ms=PauseClock(wall_ms=now_ms, boot_ms=boot_ms),
+        steady_ms=boot_ms,
         loop_ns=loop_ns,
         rng=secrets.SystemRandom(),  # Ids of members and sessions are drawn from it: nobody guesses the next.
         rests=Rests(boot_ms).look,

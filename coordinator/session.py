@@ -1,7 +1,9 @@
 """The lifecycle of an agent in the cluster: it gets a session, proves that it lives, notices its loss (P5).
 
 A session is proven for `session_deadline_ms` of the boot-time clock, counted from the *sending*
-of the newest renewal that was answered; the deadline is earlier than the lease's end, so nobody
+of the newest renewal that was answered, and likewise from that of the newest linearizable read that found
+it alive: a leader of etcd that has lost its followers answers renewals for a while (etcd #15247), but no such
+read. The deadline is earlier than the lease's end, so nobody
 can have declared it dead while it is proven. It is served only after a barrier taken after it was
 got (P12). Its loss shows in three ways: the deadline, the compare of an append, and a periodic
 linearizable read. Then a new incarnation is opened, in process.
@@ -90,10 +92,17 @@ class LifecycleManager:
         self._lost = asyncio.Event()
         self._replaced = asyncio.Event()
         self._leaving = False
-        self._proven_until_ms = 0
+        self._renewed_ms = 0
+        """Boot-time ms: when the newest renewal that was answered was sent."""
+        self._seen_alive_ms = 0
+        """The same of the newest linearizable read, or append, that found the session alive."""
         self._ended_ms = boot_ms()
         self._published: Incarnation | None = None
         proposer.on_lost(self._lost_by_append)
+
+    @property
+    def _proven_until_ms(self) -> int:
+        return min(self._renewed_ms, self._seen_alive_ms) + self._settings.session_deadline_ms
 
     def incarnation(self) -> Incarnation | None:
         """The incarnation under which this agent may act at this instant, if any."""
@@ -203,7 +212,7 @@ class LifecycleManager:
         self._lose()
         self._proposer.end("the session was lost")
         self._session = None
-        self._proven_until_ms = 0
+        self._renewed_ms = self._seen_alive_ms = 0
 
     def _publish(self) -> None:
         current = self.incarnation()
@@ -243,7 +252,8 @@ class LifecycleManager:
             self._proposer.begin(session, lambda: self.incarnation() is not None)
             self._behind.set()
             tasks.create_task(self._catch_up())
-            tasks.create_task(self._watch_sessions(session))
+            tasks.create_task(self._watch_own(session))
+            tasks.create_task(self._watch_others(session))
 
     async def _grant(self) -> int:
         while True:
@@ -254,7 +264,7 @@ class LifecycleManager:
                 await self._pause("get a session", error)
             else:
                 self._own_sessions.append(lease)
-                self._proven_until_ms = sent_ms + self._settings.session_deadline_ms
+                self._renewed_ms = sent_ms
                 return lease
 
     async def _open(self, lease: int) -> Session:
@@ -270,6 +280,7 @@ class LifecycleManager:
         )
         payload = encode_entry(Entry(INCARNATION_NONE, 0, self._now_ms(), (command,)))
         while True:
+            self._seen_alive_ms = self._boot_ms()
             try:
                 return await self._log.open(lease, payload)
             except (LogUnavailableError, LogRefusedError) as error:
@@ -301,16 +312,17 @@ class LifecycleManager:
                 due_s = loop.time()
             else:
                 self._stats.keep_alives += 1
-                self._prove(sent_ms)
+                self._look_if_lapsed()
+                self._renewed_ms = sent_ms
 
-    def _prove(self, sent_ms: int) -> None:
+    def _look_if_lapsed(self) -> None:
+        """Before anything is proven anew."""
         if self._reached_end and self._boot_ms() >= self._proven_until_ms:
             # Nobody knows how long the lapse was for the world: reach the log's end again (P12).
             self._ended_ms = self._proven_until_ms
             self._reached_end = False
             self._behind.set()
             self._publish()
-        self._proven_until_ms = sent_ms + self._settings.session_deadline_ms
 
     async def _catch_up(self) -> None:
         while True:
@@ -347,15 +359,26 @@ class LifecycleManager:
             left_ms = self._proven_until_ms - self._boot_ms()
             await asyncio.sleep(left_ms / 1000 if self._reached_end and left_ms > 0 else RETRY_S)
 
-    async def _watch_sessions(self, session: Session) -> None:
-        """Every `session_read_ms`: does our session live, and that of the next agent?"""
-        every_s = self._settings.session_read_ms / 1000
+    async def _watch_own(self, session: Session) -> None:
+        """Every `session_read_ms`: does our session live?"""
         while True:
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(self._settings.session_read_ms / 1000)
+            sent_ms = self._boot_ms()
             try:
                 state = await self._log.read_session(session.id)
-                if not state.alive:
-                    raise SessionLostError(state.last)
+            except (LogUnavailableError, LogRefusedError) as error:
+                logger.info("this agent's session could not be read: %s", error)
+                continue
+            if not state.alive:
+                raise SessionLostError(state.last)
+            self._look_if_lapsed()
+            self._seen_alive_ms = sent_ms
+
+    async def _watch_others(self, session: Session) -> None:
+        """Every `session_read_ms`: does that of the next agent live?"""
+        while True:
+            await asyncio.sleep(self._settings.session_read_ms / 1000)
+            try:
                 while self.incarnation() is not None and await self._close_next(session):
                     pass
             except (LogUnavailableError, LogRefusedError) as error:

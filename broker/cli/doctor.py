@@ -53,6 +53,7 @@ from protocol.types import ERA
 from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.stores.open_store import open_store
+from storage.stores.put_once import check_puts_once
 
 PROBE_KEY = "doctor/probe"
 PROBE_AGAIN_KEY = "doctor/probe-again"
@@ -114,6 +115,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                 owner = await cluster_identity.read_identity(store)
                 took_ms = await _probe(store)
                 put_ms = await _put_again(store)
+                await check_puts_once(store, PROBE_KEY, b"doctor")
                 skew_ms = await _skew_ms(store)
                 refused = await store.delete([PROBE_KEY, PROBE_AGAIN_KEY])
         except StoreRefusedError as error:

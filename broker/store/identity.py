@@ -7,6 +7,8 @@ empty bucket by mistake for the one that the log's entries point into.
 
 Definite mismatches raise `ClusterMismatchError`; what may pass raises the ports' own errors, and the
 composition root asks again.
+
+A store that replaces what is there is no store for records, and refused here, too.
 """
 
 import json
@@ -22,9 +24,12 @@ from storage.stores.object_store import (
     ObjectStore,
     StoreRefusedError,
 )
+from storage.stores.put_once import check_puts_once
 
 LIFE_KEY = "log.json"
 LIFE_HEX_DIGITS = 16
+PUT_ONCE_KEY = "put-once"
+"""Stays, so that who starts later need put nothing but one thing that must be refused."""
 FORMAT_VERSION = 1
 
 
@@ -56,6 +61,7 @@ async def check(
     except StoreRefusedError as error:
         raise ClusterMismatchError(str(error)) from error
     await _claim_life(store, life)
+    await check_puts_once(store, PUT_ONCE_KEY, b"%016x" % rng.getrandbits(64))
     return life
 
 

@@ -84,6 +84,23 @@ async def test_lapsed_session_that_still_lives_goes_on_after_a_barrier() -> None
 
 
 @pytest.mark.promise("P5")
+async def test_a_leader_that_renews_and_answers_no_linearizable_read_proves_no_session() -> None:
+    async with serving() as agent:
+        first = agent.incarnation()
+        await asyncio.sleep(20)
+        agent.log.before["read_session"] = lost()
+        await asyncio.sleep(7)
+        assert agent.log.called("keep_alive")
+        assert agent.incarnation() is None
+        await asyncio.sleep(60)
+        assert agent.incarnations == [first, None]
+        heads = len(agent.log.called("head"))
+        agent.log.before.clear()
+        assert await agent.ready() == first
+        assert len(agent.log.called("head")) > heads
+
+
+@pytest.mark.promise("P5")
 async def test_loss_is_noticed_by_the_compare_of_an_append() -> None:
     async with serving() as agent:
         first = agent.incarnation()

@@ -43,7 +43,7 @@ COMPACTED: Partition = ("compacted", 0)
 ALL = [*TRIMMED, SIZED, AGED, HELD, COMPACTED]
 AGED_MS = ("-1", "3000", "8000", "30000")
 HELD_MS = 2000
-CLUSTER_FILES = ("cluster.json", "log.json")
+CLUSTER_FILES = ("cluster.json", "log.json", "put-once")
 LOOK_S = 1.0
 BUSY_S = (0.0, 0.05, 0.3)
 

@@ -2,14 +2,18 @@
 
 import json
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from broker.store import identity
 from broker.store.identity import LIFE_KEY, ClusterMismatchError
 from coordinator.log.memory import MemoryLog
+from protocol.types import Buffer
 from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreRefusedError
 from tests.kit.sockets import Place
 
 pytestmark = pytest.mark.real_loop
@@ -31,6 +35,22 @@ async def test_empty_places_are_claimed_and_then_ours() -> None:
     await check(place, seed=1)
     await append_something(place)
     await check(place, seed=2)
+
+
+class Replacing(MemoryStore):
+    """A server that passes over If-None-Match."""
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self.delete([key])
+        await super().put_new(key, parts)
+
+
+async def test_a_store_that_replaces_what_is_there_is_refused_at_every_start() -> None:
+    place = Place()
+    place.objects = Replacing()
+    for seed in (1, 2):
+        with pytest.raises(StoreRefusedError, match="passes over If-None-Match"):
+            await check(place, seed=seed)
 
 
 async def test_identities_are_written_and_read_as_ever() -> None:
