@@ -7,6 +7,7 @@ that have no gate of their own. A gate may wait, and may raise what the port's c
     agent.log.before["append"] = lost(2)           the next two appends never arrive
     agent.log.after["append"] = lost()             they arrive, and nobody hears of it
     agent.log.after["grant"] = slow(3)             the answer takes three seconds
+    agent.log.before["append"] = late(20, 1)       the next one arrives 20 s after its caller gave up
     world.store.before["put_new"] = held(event)    PUTs wait for the event
     world.store.before["delete"] = refused(error)  a definite no
     agent.log.down = True                          nothing answers, the tail included
@@ -16,6 +17,8 @@ that have no gate of their own. A gate may wait, and may raise what the port's c
 """
 
 import asyncio
+import contextlib
+import contextvars
 import functools
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -25,6 +28,7 @@ from typing import TypeVar
 from coordinator.log.memory import LocalMemoryLog
 from coordinator.log.metadata_log import (
     LogEntry,
+    LogError,
     LogUnavailableError,
     MetadataLog,
     Session,
@@ -36,6 +40,7 @@ from storage.stores.object_store import (
     LocalStore,
     ObjectInfo,
     ObjectNotFoundError,
+    StoreError,
     StoreUnavailableError,
 )
 
@@ -43,12 +48,35 @@ T = TypeVar("T")
 Gate = Callable[..., Awaitable[None]]
 
 FOREVER = 1 << 60
+CHANGES = ("put_new", "delete", "grant", "open", "keep_alive", "append", "revoke", "publish", "cut")
+"""Calls that change something."""
 LOST_S = 0.1
 """Until the caller of a lost call hears that there is no answer."""
 
 
 class NoAnswerError(Exception):
     """Raised by a gate: the caller gets its port's own error for "no answer"."""
+
+
+class LateError(NoAnswerError):
+    """Raised by a gate before a call: the caller gets no answer, and the call takes effect later."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"under way for {seconds:g} s more")
+        self.seconds = seconds
+
+
+def late(seconds: float, times: int = FOREVER) -> Gate:
+    """So many calls get no answer and take effect so much later."""
+    left = times
+
+    async def gate(*_arguments: object) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise LateError(seconds)
+
+    return gate
 
 
 def lost(times: int = FOREVER) -> Gate:
@@ -119,7 +147,11 @@ class _Faulty:
         try:
             if self.down:
                 raise NoAnswerError("it is away")
-            await self._pass(self.before, name, arguments)
+            try:
+                await self._pass(self.before, name, arguments)
+            except LateError as under_way:
+                _land(call, arguments, named, seconds=under_way.seconds)
+                raise
             result = await call(*arguments, **named)
             await self._pass(self.after, name, arguments)
         except NoAnswerError as error:
@@ -130,6 +162,37 @@ class _Faulty:
         gate = gates.get(name) or gates.get("*")
         if gate is not None:
             await gate(*arguments)
+
+
+def _land(
+    call: Callable[..., Awaitable[object]],
+    arguments: tuple[object, ...],
+    named: dict[str, object],
+    *,
+    seconds: float,
+) -> None:
+    """Make a call later, whatever has become of its caller: nobody hears what comes of it."""
+    sent = [_as_sent(each) for each in arguments]
+
+    async def landing() -> None:
+        await asyncio.sleep(seconds)
+        with contextlib.suppress(StoreError, LogError):
+            await call(*sent, **named)
+
+    # In a context of its own: a process that was killed takes nothing back that is under way.
+    task = asyncio.get_running_loop().create_task(landing(), context=contextvars.Context())
+    _UNDER_WAY.add(task)
+    task.add_done_callback(_UNDER_WAY.discard)
+
+
+def _as_sent(argument: object) -> object:
+    """Bytes as they are now: their owner may use the memory again."""
+    if not isinstance(argument, list):
+        return argument
+    return [part if isinstance(part, str) else bytes(part) for part in argument]
+
+
+_UNDER_WAY: set[asyncio.Task[None]] = set()
 
 
 def _open() -> None:
@@ -281,6 +344,9 @@ class Weather:
     delay_s_max: float = 0.0
     fail_before: float = 0.0
     fail_after: float = 0.0
+    late: float = 0.0
+    """Of calls that change something: they take effect after their caller has given up."""
+    late_s_max: float = 0.0
     tail_break: float = 0.0
     tail_delay_s_max: float = 0.0
     away: bool = False
@@ -298,11 +364,13 @@ class Weather:
             fail_after=maybe(0.2),
             tail_break=maybe(0.05),
             tail_delay_s_max=rng.choice((0.0, 0.05, 1.5)),
+            late=maybe(0.1),
+            late_s_max=rng.choice((1.0, 10.0, 60.0)),
         )
 
     def clear(self) -> None:
         """Fine weather: no fault of any kind."""
-        self.delay = self.fail_before = self.fail_after = 0.0
+        self.delay = self.fail_before = self.fail_after = self.late = 0.0
         self.tail_break = self.tail_delay_s_max = 0.0
         self.away = False
 
@@ -310,30 +378,43 @@ class Weather:
         """All calls of the port from now on are under this weather."""
 
         async def before(*_arguments: object) -> None:
-            if self.away:
-                await asyncio.sleep(1.0)
-                raise NoAnswerError("away")
-            if rng.random() < self.delay:
-                await asyncio.sleep(rng.uniform(0, self.delay_s_max))
-            if rng.random() < self.fail_before:
-                raise NoAnswerError("failed before it took effect")
+            await self._before(rng)
+
+        async def before_change(*_arguments: object) -> None:
+            await self._before(rng)
+            if rng.random() < self.late:
+                await asyncio.sleep(LOST_S)
+                raise LateError(rng.uniform(0, self.late_s_max))
 
         async def after(*_arguments: object) -> None:
             if self.away or rng.random() < self.fail_after:
                 raise NoAnswerError("took effect, but the answer was lost")
 
         async def tail(_batch: Sequence[LogEntry]) -> None:
-            if self.tail_delay_s_max:
-                await asyncio.sleep(rng.uniform(0, self.tail_delay_s_max))
-            while self.away:
-                await asyncio.sleep(0.5)
-            if rng.random() < self.tail_break:
-                raise NoAnswerError("the tail broke")
+            await self._tail(rng)
 
-        port.before = {"*": before, "tail": tail}
+        changes = dict.fromkeys(CHANGES, before_change)
+        port.before = {"*": before, "tail": tail} | changes
         port.after = {"*": after}
         if isinstance(port, FaultyStore):
             self._befall_now(port, rng)
+
+    async def _before(self, rng: random.Random) -> None:
+        if self.away:
+            await asyncio.sleep(1.0)
+            raise NoAnswerError("away")
+        if rng.random() < self.delay:
+            await asyncio.sleep(rng.uniform(0, self.delay_s_max))
+        if rng.random() < self.fail_before:
+            raise NoAnswerError("failed before it took effect")
+
+    async def _tail(self, rng: random.Random) -> None:
+        if self.tail_delay_s_max:
+            await asyncio.sleep(rng.uniform(0, self.tail_delay_s_max))
+        while self.away:
+            await asyncio.sleep(0.5)
+        if rng.random() < self.tail_break:
+            raise NoAnswerError("the tail broke")
 
     def _befall_now(self, store: FaultyStore, rng: random.Random) -> None:
         """Those that wait for nothing."""

@@ -20,6 +20,7 @@ from unittest.mock import patch
 from typing_extensions import override
 
 from broker.agent import Agent, AgentError
+from broker.calls.pauses import PauseClock
 from broker.composition import Parts
 from broker.config import settings as config
 from broker.jobs.kinds import spill_plan
@@ -49,7 +50,7 @@ JOBS = {
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "1500",
 }
-NO_JOBS = {"jobs.start.delay.ms": "86400000"}
+NO_JOBS = {"jobs.enabled": "false"}
 """Nothing is rearranged, however late a run settles."""
 SPILL_ROWS = 8
 FALLEN_BEHIND = "fallen behind the log, start it again"
@@ -99,6 +100,8 @@ class Life:
     agent: Agent | None = None
     task: asyncio.Task[None] | None = None
     skew_ms: int = 0
+    stood_still_ms: int = 0
+    """While its machine was paused."""
 
     @property
     def name(self) -> str:
@@ -205,11 +208,19 @@ class World:
         log = self.log_of(life)
         life.store_weather.befall(store, rng)
         life.log_weather.befall(log, rng)
+
+        def wall_ms() -> int:
+            return life.skew_ms + self.now_ms()
+
+        def steady_ms() -> int:
+            return 1_000_000 + int(loop.time() * 1000) - life.stood_still_ms
+
         parts = Parts(
             store=store,
             log=log,
-            now_ms=lambda: life.skew_ms + self.now_ms(),
-            boot_ms=lambda: 1_000_000 + int(loop.time() * 1000),
+            now_ms=wall_ms,
+            boot_ms=PauseClock(wall_ms=wall_ms, boot_ms=steady_ms),
+            steady_ms=steady_ms,
             rng=rng,
         )
         with loop.owned(life.owner):
@@ -335,8 +346,12 @@ class Nemesis:
                 await asyncio.sleep(rng.choice((0.1, 2.0, 12.0)))
                 world.start(life)
             case "pause":
+                seconds = rng.choice((0.3, 3.0, 12.0))
                 world.loop.pause(life.owner)
-                await asyncio.sleep(rng.choice((0.3, 3.0, 12.0)))
+                await asyncio.sleep(seconds)
+                if rng.random() < 0.3:
+                    # The machine was paused, not the process: its boot-time clock stood still.
+                    life.stood_still_ms += int(seconds * 1000)
                 world.loop.resume(life.owner)
             case "expire":
                 for session in list(world.log._leases):

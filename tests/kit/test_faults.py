@@ -1,0 +1,53 @@
+"""The faults that other tests rely on happen."""
+
+import asyncio
+import random
+
+import pytest
+
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import LogUnavailableError
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
+from tests.kit.faults import FaultyLog, FaultyStore, Weather, late
+
+
+async def test_a_late_put_lands_after_its_caller_gave_up_with_the_bytes_that_were_sent() -> None:
+    store = FaultyStore(MemoryStore())
+    store.before["put_new"] = late(20, 1)
+    part = bytearray(b"sent")
+    with pytest.raises(StoreUnavailableError):
+        await store.put_new("a", [part])
+    part[:] = b"else"
+    await asyncio.sleep(19)
+    with pytest.raises(ObjectNotFoundError):
+        await store.get("a")
+    await asyncio.sleep(2)
+    assert bytes(await store.get("a")) == b"sent"
+
+
+async def test_a_late_append_lands_in_the_log_or_is_refused_there() -> None:
+    cluster = MemoryLogCluster()
+    log = FaultyLog(MemoryLog(cluster))
+    session = await log.open(await log.grant(60_000), b"open")
+    log.before["append"] = late(20, 2)
+    for n in (1, 3):
+        with pytest.raises(LogUnavailableError):
+            await log.append(session, n, b"late")
+    await asyncio.sleep(21)
+    assert [entry.n for entry in cluster.entries] == [0, 1]
+
+
+async def test_in_some_weather_calls_that_change_something_come_late() -> None:
+    weather, inner = Weather(late=0.5, late_s_max=10.0), MemoryStore()
+    faulty = FaultyStore(inner)
+    weather.befall(faulty, random.Random(7))
+    given_up = []
+    for number in range(20):
+        try:
+            await faulty.put_new(f"{number}", [b"x"])
+        except StoreUnavailableError:
+            given_up.append(f"{number}")
+    assert 5 < len(given_up) < 15
+    await asyncio.sleep(11)
+    assert len(await inner.list_after("", "")) == 20
