@@ -393,8 +393,7 @@ class Weather:
         async def tail(_batch: Sequence[LogEntry]) -> None:
             await self._tail(rng)
 
-        changes = dict.fromkeys(CHANGES, before_change)
-        port.before = {"*": before, "tail": tail} | changes
+        port.before = {"*": before, "tail": tail, **dict.fromkeys(CHANGES, before_change)}
         port.after = {"*": after}
         if isinstance(port, FaultyStore):
             self._befall_now(port, rng)
