@@ -24,8 +24,8 @@ from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import memory_bound
+from broker.cluster.nodes import with_node_counts
 from broker.composition import Parts, compose, load_layouts, works_in_loop
-from broker.config.listeners import with_node_counts
 from broker.config.settings import ONE_AGENT, Settings, advertised, listeners_of, name_of
 from broker.doors import Door, DoorError, Reserved
 from broker.edge.limits import limits_of, told_of_connections

@@ -32,7 +32,7 @@ from broker.node import Node
 from broker.rights.rights import AuditTrail
 from broker.sasl.plain import PLAIN, PlainUsers
 from broker.sasl.rules import rules_of
-from broker.sasl.scram import BY_NAME
+from broker.sasl.scram_keys import BY_NAME
 
 if TYPE_CHECKING:
     from aiohttp import web

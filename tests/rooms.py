@@ -180,6 +180,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "agent": {
             "admin",
+            "cluster",
             "composition",
             "doors",
             "edge",

@@ -11,13 +11,7 @@ from typing import Any
 
 from broker.cli.command_result import CommandResult
 from broker.cli.kafka_client import KafkaClient, check
-from broker.sasl.scram import (
-    BY_NAME,
-    NAMES,
-    SALT_BITS,
-    salt_of,
-    salted_password,
-)
+from broker.sasl.scram_keys import BY_NAME, NAMES, SALT_BITS, salt_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from protocol import apis, messages
 

@@ -16,16 +16,18 @@ Invariants: the first node has the agent's id, so that whoever knows the agent a
 its nodes; ids follow from the agent's id, so they are as stable; no two live nodes have the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from broker.calls.software import Software
-from broker.config.listeners import NODE_COUNT_SEPARATOR
+from coordinator.commands.entries import LISTENERS_MAX, Listener
 from coordinator.tables.incarnations import IncarnationRow, Incarnations
 from protocol.types import TopicId
 
 STRIDE: Final = 1_000_000
 """Between the ids of an agent's nodes: node 2 of agent 7 is 2000007."""
+_SEPARATOR: Final = "/"
+"""Between a listener and the count that is told of it; not in any name."""
 
 _LIBRDKAFKA: Final = ("rdkafka", "confluent-kafka")
 """In the names by which librdkafka and what is built on it go (KIP-511): librdkafka, node-rdkafka,
@@ -55,6 +57,23 @@ def is_led_to_nodes(software: Software, *, may_create: bool) -> bool:
 # Open, releases that know nothing of nodes read it as before, and it needs no feature level.
 
 
+def with_node_counts(
+    listeners: Sequence[Listener], everywhere: int, single: Mapping[str, int]
+) -> tuple[Listener, ...]:
+    """The addresses of an agent, and after them how many nodes are shown at each: "PLAINTEXT/8".
+
+    `everywhere`: how many, but for those that are named in `single`.
+    An agent of very many listeners tells none: an Open has no room for more than LISTENERS_MAX rows.
+    """
+    told = [
+        Listener(f"{name}{_SEPARATOR}{single.get(name, everywhere)}", host, port)
+        for name, host, port in listeners
+    ]
+    if len(listeners) + len(told) > LISTENERS_MAX:
+        return tuple(listeners)
+    return (*listeners, *told)
+
+
 def node_counts(rows: Iterable[IncarnationRow], listener: str) -> dict[int, int]:
     """How many nodes each agent is to clients of a listener, by the agent's id.
 
@@ -71,7 +90,7 @@ def _told(row: IncarnationRow, listener: str) -> int:
     """The count that an agent tells of a listener; 0 when it has the listener and tells none, and 1
     when it has none."""
     names = [address.name for address in row.listeners]
-    prefix = listener + NODE_COUNT_SEPARATOR
+    prefix = listener + _SEPARATOR
     counts = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
     return int(counts[0]) if counts else int(listener not in names)
 

@@ -21,7 +21,6 @@ from broker.config.addresses import NamedAddress, is_loopback
 from broker.config.config_row import ConfigRow, Kind, Stance, value_of
 from broker.config.listener_table import LISTENER_TABLE, MECHANISM_PREFIXES
 from broker.config.sources import Given
-from coordinator.commands.entries import LISTENERS_MAX, Listener
 
 LISTENERS_DEFAULT: Final = "PLAINTEXT://:9092"
 MECHANISM_DEFAULT: Final = "GSSAPI"
@@ -33,8 +32,6 @@ NODES_SETTING: Final = "frazil.nodes.per.agent"
 NODES_DEFAULT: Final = "8"
 NODES_MAX: Final = 64
 """Each is a connection and a thread of a client; and ids have room for no more than 2000."""
-NODE_COUNT_SEPARATOR: Final = "/"
-"""Between a listener and the count that is told of it; not in any name."""
 _PREFIX: Final = "listener.name."
 _NODES: Final = re.compile(rf"listener\.name\.(?P<name>.+)\.{re.escape(NODES_SETTING)}")
 _ENDPOINT: Final = re.compile(
@@ -290,23 +287,6 @@ def nobodys_node_counts(counts: Mapping[str, int], names: Sequence[str]) -> list
         for name in counts
         if names and name not in names
     ]
-
-
-def with_node_counts(
-    listeners: Sequence[Listener], everywhere: int, single: Mapping[str, int]
-) -> tuple[Listener, ...]:
-    """The addresses of an agent, and after them how many nodes are shown at each: "PLAINTEXT/8".
-
-    `everywhere`: how many, but for those that are named in `single`.
-    An agent of very many listeners tells none: an Open has no room for more than LISTENERS_MAX rows.
-    """
-    told = [
-        Listener(f"{name}{NODE_COUNT_SEPARATOR}{single.get(name, everywhere)}", host, port)
-        for name, host, port in listeners
-    ]
-    if len(listeners) + len(told) > LISTENERS_MAX:
-        return tuple(listeners)
-    return (*listeners, *told)
 
 
 class _OfListener:

@@ -20,7 +20,7 @@ from broker.calls.call import Call
 from broker.calls.outcomes import RequestedChange, forget, wait_for_changes
 from broker.handler_support import live_incarnation, refuse_beside_older
 from broker.node import Node
-from broker.sasl.scram import credential_of
+from broker.sasl.scram_keys import credential_of
 from coordinator.commands.credential_commands import (
     CredentialCommand,
     DeleteScramCredential,

@@ -16,7 +16,14 @@ from broker.sasl import jaas
 from broker.sasl.bearer_messages import ACKNOWLEDGED, OAUTHBEARER, client_first
 from broker.sasl.login_failures import LoginError
 from broker.sasl.plain import PLAIN
-from broker.sasl.scram import BY_NAME, HASHES, credential_of, escaped, proof_of, salted_password
+from broker.sasl.scram_keys import (
+    BY_NAME,
+    HASHES,
+    credential_of,
+    escaped,
+    proof_of,
+    salted_password,
+)
 from coordinator.commands.credential_commands import ITERATIONS_MAX, ITERATIONS_MIN
 
 PROTOCOL: Final = "security.protocol"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from broker.sasl.scram import NAMES, credential_of, salted_password
+from broker.sasl.scram_keys import NAMES, credential_of, salted_password
 from coordinator.commands.credential_commands import ITERATIONS_MIN, ScramMechanism
 from coordinator.tables.administration.credentials import ScramCredential
 from coordinator.tables.administration.delegation_tokens import DelegationToken, DelegationTokens

@@ -19,7 +19,8 @@ from broker.sasl.bearer_messages import OAUTHBEARER
 from broker.sasl.bearer_rules import token_rules
 from broker.sasl.exchange import Exchange
 from broker.sasl.plain import PLAIN, PlainExchange, PlainUsers
-from broker.sasl.scram import BY_NAME, ScramExchange, TokenLogins
+from broker.sasl.scram import ScramExchange, TokenLogins
+from broker.sasl.scram_keys import BY_NAME
 from broker.sasl.tokens import NO_KEYS, KeyPlace, SigningKeys, TokenRules
 from coordinator.tables.administration.credentials import Credentials
 

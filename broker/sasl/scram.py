@@ -24,34 +24,14 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.sasl.exchange import Authenticated, Challenge, Refused, Step, Undecided
-from coordinator.commands.credential_commands import (
-    ITERATIONS_MIN,
-    KEY_BYTES,
-    ScramMechanism,
-    UpsertScramCredential,
-)
+from broker.sasl.scram_keys import HASHES, NAMES, SALT_LETTERS, hash_of, hmac_of, xor
+from coordinator.commands.credential_commands import ITERATIONS_MIN, KEY_BYTES, ScramMechanism
 from coordinator.tables.administration.credentials import (
     NO_CREDENTIAL,
-    SALT_BYTES,
     Credentials,
     ScramCredential,
 )
 from coordinator.tables.administration.delegation_tokens import DelegationToken
-
-NAMES: Final = {
-    ScramMechanism.SCRAM_SHA_256: "SCRAM-SHA-256",
-    ScramMechanism.SCRAM_SHA_512: "SCRAM-SHA-512",
-}
-"""As clients name them."""
-BY_NAME: Final = {name: mechanism for mechanism, name in NAMES.items()}
-HASHES: Final = {
-    ScramMechanism.SCRAM_SHA_256: "sha256",
-    ScramMechanism.SCRAM_SHA_512: "sha512",
-}
-SALT_BITS: Final = 130
-"""What is drawn for a salt."""
-SALT_LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
-"""Of which Kafka's tools make salts (ScramFormatter.secureRandomString)."""
 
 # RFC 5802, section 7. A value has no comma; a name has "=2C" and "=3D" for comma and equals sign.
 # Bounds and possessive quantifiers: as long as frames may be, none keeps the loop busy.
@@ -65,34 +45,6 @@ _CLIENT_FINAL: Final = re.compile(
     r"(?:,[A-Za-z]++=[^,]*+){0,100})"
     r",p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
-
-
-def salted_password(
-    mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int
-) -> bytes:
-    """RFC 5802's Hi(): takes ms, for which it lets other threads run."""
-    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
-
-
-def credential_of(
-    user: str, mechanism: ScramMechanism, salted: bytes, *, salt: bytes, iterations: int
-) -> UpsertScramCredential:
-    """The command that gives a user this credential; `salted`: the salted password."""
-    client_key = _hmac(mechanism, salted, b"Client Key")
-    return UpsertScramCredential(
-        user=user,
-        mechanism=mechanism,
-        iterations=iterations,
-        salt=salt,
-        stored_key=_hash(mechanism, client_key),
-        server_key=_hmac(mechanism, salted, b"Server Key"),
-    )
-
-
-def proof_of(mechanism: ScramMechanism, salted: bytes, said: bytes) -> bytes:
-    """What shows that a client has the salted password, for what was said on both sides."""
-    client_key = _hmac(mechanism, salted, b"Client Key")
-    return _xor(client_key, _hmac(mechanism, _hash(mechanism, client_key), said))
 
 
 class TokenLogins(Protocol):
@@ -215,7 +167,7 @@ class ScramExchange:
         return Authenticated(owner, signature, ends_ms=token.expires_ms, by_token=True)
 
     def _signature(self, credential: ScramCredential, said: bytes) -> bytes:
-        return b"v=" + b64encode(_hmac(self._mechanism, credential.server_key, said))
+        return b"v=" + b64encode(hmac_of(self._mechanism, credential.server_key, said))
 
     def _is_proven(self, credential: ScramCredential, said: bytes, encoded: str) -> bool:
         """Whether the client has the key whose hash is the stored key."""
@@ -223,11 +175,11 @@ class ScramExchange:
             proof = b64decode(encoded, validate=True)
         except binascii.Error:
             return False
-        signature = _hmac(self._mechanism, credential.stored_key, said)
+        signature = hmac_of(self._mechanism, credential.stored_key, said)
         if len(proof) != len(signature):
             return False
-        client_key = _xor(proof, signature)
-        return hmac.compare_digest(_hash(self._mechanism, client_key), credential.stored_key)
+        client_key = xor(proof, signature)
+        return hmac.compare_digest(hash_of(self._mechanism, client_key), credential.stored_key)
 
 
 def made_up(credentials: Credentials, mechanism: ScramMechanism, user: str) -> ScramCredential:
@@ -235,7 +187,7 @@ def made_up(credentials: Credentials, mechanism: ScramMechanism, user: str) -> S
     asked, and shaped like the first credential that there was. Nobody has a proof for it."""
     first = credentials.first or NO_CREDENTIAL
     told = f"{NAMES[mechanism]} {user}".encode()
-    drawn = _hmac(ScramMechanism.SCRAM_SHA_512, first.seed, told)
+    drawn = hmac_of(ScramMechanism.SCRAM_SHA_512, first.seed, told)
     salt = hashlib.shake_256(drawn).digest(len(first.salt))
     if {*first.salt} <= {*SALT_LETTERS}:
         salt = bytes([SALT_LETTERS[byte % len(SALT_LETTERS)] for byte in salt])
@@ -252,35 +204,9 @@ def proves(mechanism: ScramMechanism, password: str, credential: ScramCredential
         credential.salt,
         credential.iterations,
     )
-    stored_key = _hash(mechanism, _hmac(mechanism, salted, b"Client Key"))
+    stored_key = hash_of(mechanism, hmac_of(mechanism, salted, b"Client Key"))
     return hmac.compare_digest(stored_key, credential.stored_key)
-
-
-def salt_of(number: int) -> bytes:
-    """A salt like those of Kafka's tools, of a number of SALT_BITS bits that nobody can foresee."""
-    letters = bytearray()
-    for _ in range(SALT_BYTES):
-        number, digit = divmod(number, len(SALT_LETTERS))
-        letters.append(SALT_LETTERS[digit])
-    return bytes(letters)
-
-
-def escaped(name: str) -> str:
-    """A name as it stands in a message."""
-    return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def _unescaped(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
-
-
-def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes([left ^ right for left, right in zip(one, other, strict=True)])
-
-
-def _hmac(mechanism: ScramMechanism, key: bytes, data: bytes) -> bytes:
-    return hmac.digest(key, data, HASHES[mechanism])
-
-
-def _hash(mechanism: ScramMechanism, data: bytes) -> bytes:
-    return hashlib.new(HASHES[mechanism], data).digest()

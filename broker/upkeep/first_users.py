@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.config.first_users import FirstUser
 from broker.node import Node
-from broker.sasl.scram import BY_NAME, SALT_BITS, credential_of, salt_of, salted_password
+from broker.sasl.scram_keys import BY_NAME, SALT_BITS, credential_of, salt_of, salted_password
 from coordinator.commands.credential_commands import UpsertScramCredential
 from coordinator.commands.entries import Rejected
 from coordinator.commands.rights_commands import RIGHTS_LEVEL

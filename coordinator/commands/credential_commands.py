@@ -15,6 +15,8 @@ from coordinator.commands.layout import UInt31
 
 USER_NAME_MAX: Final = 255
 """Characters."""
+SALT_BYTES: Final = 26
+"""Of credentials that Kafka's tools make."""
 SALT_BYTES_MAX: Final = 1024
 ITERATIONS_MIN: Final = 4096
 """RFC 7677, section 4, and Kafka's ScramMechanism."""

@@ -18,9 +18,9 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
+from broker.cluster.nodes import with_node_counts
 from broker.composition import Parts, compose
 from broker.config import settings as config
-from broker.config.listeners import with_node_counts
 from broker.edge.server import KafkaServer
 from broker.edge.tls_listener import TlsListener
 from broker.groups.group.live import GroupFactory

@@ -17,6 +17,7 @@ from coordinator.commands.credential_commands import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     KEY_BYTES,
+    SALT_BYTES,
     SALT_BYTES_MAX,
     USER_NAME_MAX,
     CredentialCommand,
@@ -27,9 +28,6 @@ from coordinator.commands.credential_commands import (
 from coordinator.commands.entries import DONE, Done, Rejected
 from coordinator.commands.layout import UInt31
 from protocol.errors import ErrorCode
-
-SALT_BYTES: Final = 26
-"""Of credentials that Kafka's tools make."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,25 @@ def test_a_cluster_is_asked_without_what_agents_are_made_of_nor_logins() -> None
     assert found & (HEAVY | unneeded | {"protocol.messages.transactions"}) == set()
 
 
+def test_who_logs_in_does_not_wait_for_the_metadata_log(tmp_path: Path) -> None:
+    """Its commands and tables take longer to import than all the rest."""
+    file = tmp_path / "client.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    file.write_text(
+        "bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={module} required username="alice" password="secret";\n'
+    )
+    found = imported("user", "list", "--command-config", str(file))
+    assert "broker.sasl.client" in found
+    unneeded = {
+        "broker.config.settings",
+        "coordinator.commands.entries",
+        "coordinator.tables",
+        "storage",
+    }
+    assert found & (HEAVY | unneeded) == set()
+
+
 def test_an_agent_imports_no_message_when_it_is_asked() -> None:
     """What makes the classes of one module takes longer than a request may."""
     told = "import sys, broker.agent; print(*sys.modules)"

@@ -16,9 +16,9 @@ from broker.cluster.nodes import (
     node_counts,
     node_ids,
     node_of,
+    with_node_counts,
 )
 from broker.cluster.placement import Placement, agents_of
-from broker.config.listeners import with_node_counts
 from coordinator.commands.entries import LISTENERS_MAX, Listener, Open
 from coordinator.tables.incarnations import Incarnations
 from protocol.types import Incarnation, TopicId

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.config.listeners import NODES_DEFAULT, NODES_MAX, with_node_counts
+from broker.cluster.nodes import with_node_counts
+from broker.config.listeners import NODES_DEFAULT, NODES_MAX
 from broker.config.values import SettingsError
 from coordinator.commands.entries import Listener
 from tests.broker.config.test_settings import settings_of

@@ -8,7 +8,7 @@ import pytest
 from broker.handlers import SERVED
 from broker.sasl.plain import PlainUsers
 from broker.sasl.rules import SaslRules
-from broker.sasl.scram import credential_of, salted_password
+from broker.sasl.scram_keys import credential_of, salted_password
 from broker.sasl.tokens import TokenRules
 from coordinator.commands.credential_commands import ScramMechanism
 from protocol import apis, messages

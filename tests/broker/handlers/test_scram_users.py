@@ -3,7 +3,7 @@
 import pytest
 
 from broker.reports.log_lines import describe, lines
-from broker.sasl.scram import credential_of, salted_password
+from broker.sasl.scram_keys import credential_of, salted_password
 from coordinator.commands.codec import decode_entry
 from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.commands.rights_commands import RIGHTS_LEVEL

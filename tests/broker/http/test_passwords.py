@@ -7,7 +7,7 @@ import pytest
 from broker.http import passwords as module
 from broker.http.passwords import CHECKS_PER_ADDRESS_MAX, BusyError, Passwords
 from broker.sasl.plain import PlainUsers
-from broker.sasl.scram import credential_of, salted_password
+from broker.sasl.scram_keys import credential_of, salted_password
 from coordinator.commands.credential_commands import (
     DeleteScramCredential,
     ScramMechanism,

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from broker.registry.errors import FORBIDDEN
-from broker.sasl.scram import credential_of, salted_password
+from broker.sasl.scram_keys import credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.commands.rights_commands import CreateAcls
 from protocol.acls import Operation, ResourceType

@@ -7,7 +7,8 @@ from broker.sasl.client import BearerClient, Login, exchange_of, login_of
 from broker.sasl.exchange import Authenticated, Challenge
 from broker.sasl.login_failures import LoginError
 from broker.sasl.plain import PlainExchange, PlainUsers
-from broker.sasl.scram import BY_NAME, ScramExchange, credential_of, salted_password
+from broker.sasl.scram import ScramExchange
+from broker.sasl.scram_keys import BY_NAME, credential_of, salted_password
 from coordinator.tables.administration.credentials import Credentials
 
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -6,7 +6,8 @@ import pytest
 
 from broker.sasl.delegation import Delegation, Lifetimes, token_id_of
 from broker.sasl.exchange import Authenticated, Challenge, Refused, Undecided
-from broker.sasl.scram import ScramExchange, credential_of, salted_password
+from broker.sasl.scram import ScramExchange
+from broker.sasl.scram_keys import credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.commands.token_commands import CreateDelegationToken
 from coordinator.tables.administration.credentials import Credentials

@@ -8,7 +8,8 @@ from broker.sasl.bearer import BearerExchange
 from broker.sasl.exchange import Challenge, Exchange
 from broker.sasl.plain import PlainExchange, PlainUsers
 from broker.sasl.rules import FRAME_BYTES_MAX
-from broker.sasl.scram import BY_NAME, ScramExchange
+from broker.sasl.scram import ScramExchange
+from broker.sasl.scram_keys import BY_NAME
 from broker.sasl.tokens import TokenRules
 from coordinator.tables.administration.credentials import Credentials
 

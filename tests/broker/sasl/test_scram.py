@@ -5,13 +5,12 @@ import base64
 import pytest
 
 from broker.sasl.exchange import Authenticated, Challenge, Refused
-from broker.sasl.scram import (
+from broker.sasl.scram import ScramExchange, made_up
+from broker.sasl.scram_keys import (
     HASHES,
     SALT_LETTERS,
-    ScramExchange,
     credential_of,
     escaped,
-    made_up,
     salt_of,
     salted_password,
 )

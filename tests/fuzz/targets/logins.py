@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from broker.sasl.plain import PlainUsers
 from broker.sasl.rules import SaslRules
-from broker.sasl.scram import NAMES, credential_of, salted_password
+from broker.sasl.scram_keys import NAMES, credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from protocol import apis, messages
 from protocol.acls import Operation, ResourceType

@@ -18,7 +18,8 @@ from broker.rights.principal_names import NoRuleError, PrincipalRules, rfc2253
 from broker.sasl import jaas
 from broker.sasl.exchange import Authenticated, Challenge, Exchange
 from broker.sasl.plain import PlainExchange, PlainUsers
-from broker.sasl.scram import ScramExchange, credential_of, salted_password
+from broker.sasl.scram import ScramExchange
+from broker.sasl.scram_keys import credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.tables.administration.credentials import Credentials
 from tests.fuzz.target import Target, WrongError, words
