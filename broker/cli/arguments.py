@@ -128,6 +128,18 @@ def whole(minimum: int, maximum: int) -> Callable[[str], int]:
     return checked(lambda text: whole_number(text, minimum=minimum, maximum=maximum))
 
 
+def named_value(example: str) -> Callable[[str], tuple[str, str]]:
+    """The type of an argument that is NAME=VALUE, as the example is."""
+
+    def read(text: str) -> tuple[str, str]:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ValueError(f'"{text}" is not NAME=VALUE (example: {example})')
+        return name, value
+
+    return checked(read)
+
+
 def state(text: str, states: Iterable[str]) -> str:
     """A state by its name, whatever the case."""
     for each in states:

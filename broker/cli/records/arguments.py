@@ -11,7 +11,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.cli.arguments import FailedError, add_cluster, checked, datetime_ms, whole
+from broker.cli.arguments import (
+    FailedError,
+    add_cluster,
+    checked,
+    datetime_ms,
+    named_value,
+    whole,
+)
 from broker.cli.completion import completes_groups, completes_topics
 from broker.cli.records.places import EARLIEST, LATEST, Place
 from broker.cli.records.record_text import ENCODINGS, RecordError, template_of, unescaped
@@ -215,7 +222,7 @@ def _delimiter(text: str) -> bytes:
 
 def _setting(text: str) -> tuple[str, str]:
     """Others on the machine can read command lines, so no secret is taken from one."""
-    name, value = _pair(text)
+    name, value = named_value("linger.ms=5")(text)
     if _SECRETS.search(name):
         raise argparse.ArgumentTypeError(
             f"{name} is a secret: put it into the file of --command-config"
@@ -227,15 +234,8 @@ _SECRETS: Final = re.compile(r"password|secret|\.pem$|oauthbearer\.config$")
 
 
 def _header(text: str) -> tuple[str, bytes]:
-    name, value = _pair(text)
+    name, value = named_value("source=web")(text)
     return name, value.encode()
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE')
-    return name, value
 
 
 def _partitions(text: str) -> set[int]:

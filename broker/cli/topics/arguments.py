@@ -13,10 +13,10 @@ from broker.cli.arguments import (
     LONG_MAX,
     add_agent,
     add_yes,
-    checked,
     cluster_tool,
     confirm,
     datetime_ms,
+    named_value,
     on_agent,
     on_cluster,
     place_of,
@@ -137,7 +137,7 @@ def _add_pairs(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
         flag,
         action="append",
         default=[],
-        type=checked(_pair),
+        type=named_value("retention.ms=86400000"),
         metavar="NAME=VALUE",
         help=f"{text}; may be repeated",
     )
@@ -162,16 +162,6 @@ def _add_trim(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--all", action="store_true", help="all records there are")
     add_yes(parser)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """Raises ValueError with a sentence."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise ValueError(
-            f'"{text}" is not a config with its value (example: retention.ms=86400000)'
-        )
-    return name, value
 
 
 def _list(options: argparse.Namespace) -> int:
