@@ -252,6 +252,7 @@ WINGS = {
         "cli.cluster": "cli",
         "cli.groups": "cli",
         "cli.records": "cli",
+        "cli.tokens": "cli",
         "cli.topics": "cli",
     }
 }
@@ -344,6 +345,8 @@ SHELLS = {
         "cli.records.produce_tool",
         "cli.records.progress",
         "cli.routing",
+        "cli.tokens.arguments",
+        "cli.tokens.token_tool",
         "cli.topics.arguments",
         "cli.topics.project_tool",
         "cli.topics.requests",

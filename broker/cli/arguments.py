@@ -192,6 +192,19 @@ def confirm(options: argparse.Namespace, question: str) -> None:
         raise FailedError("nothing is done: the answer was not yes")
 
 
+def secret_text(file: Path | None, question: str) -> str:
+    """What no argument may be: from a file, the terminal, or what is piped in. Raises FailedError."""
+    if file is None and sys.stdin.isatty():
+        import getpass
+
+        return getpass.getpass(question)
+    try:
+        return sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise FailedError(f"cannot read {file or 'standard input'}: {reason}") from error
+
+
 def on_cluster(
     options: argparse.Namespace, command: Callable[["KafkaClient"], Awaitable["CommandResult"]]
 ) -> int:

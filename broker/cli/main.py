@@ -43,6 +43,7 @@ from broker.cli.cluster import arguments as cluster_arguments
 from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
 from broker.cli.records import arguments as record_arguments
+from broker.cli.tokens import arguments as token_arguments
 from broker.cli.topics import arguments as topic_arguments
 from broker.config.values import SettingsError
 from protocol.types import position
@@ -137,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     txn_arguments.add_feature(commands)
     user_arguments.add_user(commands)
     acl_arguments.add_acl(commands)
+    token_arguments.add_token(commands)
 
     log = commands.add_parser("log", help="the metadata log")
     log.set_defaults(run=needed("what of it? (frazil log tail)"), name="frazil log")
@@ -190,7 +192,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, quota, job, cost, bench, certificates, completion,"
+            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

@@ -5,12 +5,10 @@ imported when it is called.
 """
 
 import argparse
-import getpass
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-from broker.cli.arguments import FailedError, cluster_tool, on_cluster, whole
+from broker.cli.arguments import FailedError, cluster_tool, on_cluster, secret_text, whole
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISM_DEFAULT: Final = "SCRAM-SHA-512"
@@ -28,7 +26,7 @@ def add_user(commands: Any) -> None:
     )
     creating = add("create", _create, "make a user, or give one another password")
     creating.add_argument("user", metavar="USER")
-    _add_mechanism(creating, MECHANISM_DEFAULT)
+    add_mechanism(creating, MECHANISM_DEFAULT, MECHANISM_DEFAULT)
     creating.add_argument(
         "--iterations",
         type=whole(ITERATIONS_MIN, ITERATIONS_MAX),
@@ -50,17 +48,18 @@ def add_user(commands: Any) -> None:
     )
     deleting = add("delete", _delete, "take a user's password away")
     deleting.add_argument("user", metavar="USER")
-    _add_mechanism(deleting, None)
+    add_mechanism(deleting, None, "both")
 
 
-def _add_mechanism(parser: argparse.ArgumentParser, default: str | None) -> None:
+def add_mechanism(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
+    """`without`: what it is where nothing is said."""
     parser.add_argument(
         "--mechanism",
         choices=MECHANISMS,
         type=str.upper,
         default=default,
         metavar="NAME",
-        help=f"{' or '.join(MECHANISMS)} ({default or 'both'})",
+        help=f"{' or '.join(MECHANISMS)} ({without})",
     )
 
 
@@ -96,17 +95,9 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 def _password(options: argparse.Namespace) -> str:
-    """From a file, the terminal, or what is piped in. Raises FailedError."""
-    if options.password_file is not None:
-        try:
-            password = options.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise FailedError(f"cannot read {options.password_file}: {reason}") from error
-    elif sys.stdin.isatty():
-        password = getpass.getpass(f"Password of {options.user}: ")
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
+    """Raises FailedError."""
+    text = secret_text(options.password_file, f"Password of {options.user}: ")
+    password = text.rstrip("\r\n")
     if not password:
         raise FailedError("the password is empty")
-    return str(password)
+    return password

@@ -1,7 +1,7 @@
 """The client's side of logins, for Frazil's own tools. Pure.
 
 A login comes from a file as Kafka's tools take it (`--command-config`): `sasl.mechanism`, and user and
-password in `sasl.jaas.config`. Where tokens of OAUTHBEARER come from, `broker.client` says.
+password, or a delegation token, in `sasl.jaas.config`. Where tokens of OAUTHBEARER come from, `broker.client` says.
 """
 
 import binascii
@@ -30,6 +30,8 @@ PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
 JAAS_CONFIG: Final = "sasl.jaas.config"
 MECHANISMS: Final = (PLAIN, *BY_NAME, OAUTHBEARER)
+DELEGATED: Final = "tokenauth"
+"""Of the login module, and of SCRAM's first message."""
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _SERVER_FIRST: Final = re.compile(
@@ -44,6 +46,8 @@ class Login:
     mechanism: str
     user: str
     password: str = field(repr=False)
+    by_token: bool = False
+    """User and password are a delegation token's id and HMAC (KIP-48)."""
 
 
 def needs_login(properties: Mapping[str, str]) -> bool:
@@ -75,7 +79,8 @@ def login_of(properties: Mapping[str, str]) -> Login | None:
     options = jaas_options(properties)
     if not options.get("username") or not options.get("password"):
         raise ValueError(f"{JAAS_CONFIG} has no username and password")
-    return Login(mechanism, options["username"], options["password"])
+    by_token = mechanism in BY_NAME and options.get(DELEGATED, "").lower() == "true"
+    return Login(mechanism, options["username"], options["password"], by_token)
 
 
 class ClientExchange(Protocol):
@@ -126,7 +131,8 @@ class _ScramClient:
     def __init__(self, login: Login, nonce: str) -> None:
         self._login = login
         self._nonce = nonce
-        self._bare = f"n={escaped(login.user)},r={nonce}"
+        extension = f",{DELEGATED}=true" if login.by_token else ""
+        self._bare = f"n={escaped(login.user)},r={nonce}{extension}"
         self._expected = b""
         """The server's last message."""
 

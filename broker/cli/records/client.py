@@ -25,6 +25,7 @@ from broker.client.librdkafka_settings import librdkafka_settings
 from broker.client.token_settings import BearerLogin
 from broker.edge.key_stores import Material, TlsError, client_material_of
 from broker.environment import boot_ms, now_ms
+from broker.sasl.client import Login
 from broker.sasl.login_failures import TokenError
 
 CLIENT_ID: Final = "frazil"
@@ -87,6 +88,11 @@ def settings_of(options: Namespace, events: Events) -> dict[str, Any]:
         "error_cb": events.told,
         "log_level": 0,
     }
+    if isinstance(settings.login, Login) and settings.login.by_token:
+        raise FailedError(
+            f"{file}: records go by librdkafka, which does not log in by delegation tokens (tokenauth):"
+            " use a user's file, or Java's clients"
+        )
     if isinstance(settings.login, BearerLogin):
         tokens = BearerTokens(settings.login)
         extensions = dict(settings.login.extensions)

@@ -90,6 +90,23 @@ def test_a_file_of_kafkas_tools_says_who_they_are():
 
 
 @pytest.mark.parametrize(
+    ("mechanism", "option", "by_token"),
+    [
+        ("SCRAM-SHA-512", "true", True),
+        ("SCRAM-SHA-256", "True", True),
+        ("SCRAM-SHA-512", "false", False),
+        ("PLAIN", "true", False),
+    ],
+)
+def test_a_file_says_whether_it_has_a_delegation_token(mechanism, option, by_token):
+    """Of SCRAM alone: Kafka's module of PLAIN knows no such option."""
+    config = FILE["sasl.jaas.config"].replace(";", f' tokenauth="{option}";')
+    login = login_of(FILE | {"sasl.mechanism": mechanism, "sasl.jaas.config": config})
+    assert login is not None
+    assert login.by_token is by_token
+
+
+@pytest.mark.parametrize(
     ("changed", "sentence"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),

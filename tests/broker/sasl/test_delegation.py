@@ -4,10 +4,11 @@ import base64
 
 import pytest
 
+from broker.sasl.client import Login, exchange_of
 from broker.sasl.delegation import Delegation, Lifetimes, token_id_of
 from broker.sasl.exchange import Authenticated, Challenge, Refused, Undecided
 from broker.sasl.scram import ScramExchange
-from broker.sasl.scram_keys import credential_of, salted_password
+from broker.sasl.scram_keys import NAMES, credential_of, salted_password
 from coordinator.commands.credential_commands import ScramMechanism
 from coordinator.commands.token_commands import CreateDelegationToken
 from coordinator.tables.administration.credentials import Credentials
@@ -68,6 +69,24 @@ def test_who_has_the_hmac_is_the_tokens_owner_for_as_long_as_it_lives(mechanism)
     assert isinstance(step, Authenticated)
     assert (step.user, step.ends_ms, step.by_token) == ("alice", 1_000, True)
     assert client.verifies(step.data)
+
+
+@EACH
+def test_our_tools_log_in_by_a_token(mechanism):
+    tokens = delegation()
+    server = ScramExchange(mechanism, Credentials(), nonce="server", tokens=tokens)
+    login = Login(NAMES[mechanism], "one", password(tokens), by_token=True)
+    client = exchange_of(login, nonce="client")
+    first = server.respond(client.begin())
+    assert isinstance(first, Challenge)
+    final = client.respond(first.data)
+    assert final is not None
+    step = server.respond(final)
+    assert isinstance(step, Undecided)
+    last = step.decide()
+    assert isinstance(last, Authenticated)
+    assert last.user == "alice"
+    assert client.respond(last.data) is None
 
 
 def test_a_login_by_a_token_is_decided_in_a_thread():
