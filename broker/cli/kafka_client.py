@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from typing_extensions import override
 
 from broker.client import tls_failures
+from broker.sasl.bearer_messages import OAUTHBEARER
 from broker.sasl.login_failures import LoginError, TokenError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -52,6 +53,10 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 """Types of coordinators."""
 _COORDINATED: Final = {GROUP: "group", TRANSACTION: "transactional id"}
+
+_TLS_ALERT: Final = b"\x15\x03"
+"""What a listener of TLS says to who does not speak it; as a length it would be 336 MiB and more."""
+_NO_TLS: Final = "ended TLS; does it speak it? (security.protocol)"
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 
@@ -138,10 +143,14 @@ class _Connection:
             raise PassingError(f"{self.address} does not answer") from error
         except ssl.SSLError as error:
             if tls_failures.is_passing(error):
-                raise PassingError(f"{self.address} ended TLS; does it speak it?") from error
+                raise PassingError(f"{self.address} {_NO_TLS}") from error
             raise ClientError(f"{self.address}: {tls_failures.sentence(error)}") from error
         except OSError as error:
-            raise PassingError(f"{self.address} cannot be reached ({_reason(error)})") from error
+            reason = _reason(error)
+            if self._tls is not None and not reason:
+                # As asyncio tells of a handshake that the other side has ended.
+                raise PassingError(f"{self.address} {_NO_TLS}") from error
+            raise PassingError(f"{self.address} cannot be reached ({reason})") from error
         except asyncio.IncompleteReadError as error:
             raise PassingError(
                 f"{self.address} closed the connection instead of answering"
@@ -184,12 +193,15 @@ class _Connection:
         exchange = await _exchange_of(login)
         wanted = messages.SaslHandshakeRequest(mechanism=login.mechanism)
         answer = await self._exchange(apis.SASL_HANDSHAKE, 1, wanted)
-        check(answer.error_code, f"it offers {', '.join(answer.mechanisms) or 'no SASL'}")
+        offered = ", ".join(answer.mechanisms) or "no SASL"
+        check(answer.error_code, f"{self.address} offers {offered} (sasl.mechanism)")
+        is_bearers = login.mechanism == OAUTHBEARER
+        hint = "" if is_bearers else " (sasl.jaas.config has user and password)"
         message: bytes | None = exchange.begin()
         while message is not None:
             token = messages.SaslAuthenticateRequest(auth_bytes=message)
             answer = await self._exchange(apis.SASL_AUTHENTICATE, 1, token)
-            check(answer.error_code, answer.error_message or "")
+            check(answer.error_code, f"{answer.error_message or 'the login'}{hint}")
             message = exchange.respond(answer.auth_bytes)
 
     def _version(self, key: int, versions: tuple[int, int]) -> int:
@@ -211,7 +223,13 @@ class _Connection:
         self.is_open = False
         try:
             writer.write(request_frame(key, version, self._correlation_id, CLIENT_ID, body))
-            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            begin = await reader.readexactly(4)
+            if begin.startswith(_TLS_ALERT):
+                raise ClientError(
+                    f"{self.address} speaks TLS: security.protocol, in the file of --command-config, is"
+                    " SSL or SASL_SSL"
+                )
+            (length,) = struct.unpack(">i", begin)
             if not 4 <= length <= FRAME_BYTES_MAX_DEFAULT:
                 raise ProtocolError(f"an answer of {length} bytes")
             answered, rest = parse_response_header(key, version, await reader.readexactly(length))

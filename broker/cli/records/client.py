@@ -5,6 +5,7 @@ pass by itself is waited for until the command's deadline, a refusal is not.
 """
 
 import asyncio
+import logging
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from broker.cli.arguments import (
     complain,
     settings_file,
 )
+from broker.cli.records import connection_failures
 from broker.client.bearer_tokens import BearerTokens
 from broker.client.client_settings import ClientSettings
 from broker.client.librdkafka_settings import librdkafka_settings
@@ -33,6 +35,7 @@ TOKEN_S: Final = 60
 """How long a token is taken to hold before it is asked for anew."""
 _ATTEMPT_S: Final = 1.0
 _PAUSE_S: Final = 0.1
+_NO_LOGGER: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)  # noqa: LOG001 - Nobody shares it.
 _HEARD_MS: Final = 2000
 """Until then every broker has heard of a topic that was just made."""
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
@@ -45,6 +48,10 @@ class Events:
     def __init__(self) -> None:
         self.bootstrap = ""
         """Whom it was told to ask."""
+        self.has_tls = False
+        """Whether it was told to."""
+        self.harmless = frozenset[int]()
+        """Codes of errors that do not matter."""
         self.refusal = ""
         """Why it goes no further; "" while it may."""
         self.reason = ""
@@ -52,7 +59,10 @@ class Events:
         self._has_answered = self._is_down = self._is_told = False
 
     def told(self, error: KafkaError) -> None:
-        sentence = error.str()
+        sentence = connection_failures.sentence(error.str())
+        if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            # Of who wants to be idempotent: whoever may write to some topic may be that.
+            sentence = "you may write to no topic (that is the right WRITE)"
         if error.fatal() or (error.code() in _REFUSALS and not self._has_answered):
             self.refusal = self.refusal or sentence
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
@@ -81,12 +91,14 @@ def settings_of(options: Namespace, events: Events) -> dict[str, Any]:
     bootstrap = (
         ",".join(map(str, options.bootstrap or ())) or settings.bootstrap or BOOTSTRAP_DEFAULT
     )
-    events.bootstrap = bootstrap
+    events.bootstrap, events.has_tls = bootstrap, settings.tls is not None
     found = {
         **librdkafka_settings(bootstrap, settings, _material(settings, file)),
         "client.id": CLIENT_ID,
         "error_cb": events.told,
         "log_level": 0,
+        # Fatal errors are logged at any level; they are told as all others are.
+        "logger": _NO_LOGGER,
     }
     if isinstance(settings.login, Login) and settings.login.by_token:
         raise FailedError(
@@ -142,7 +154,7 @@ def partitions_of(
         try:
             found = client.list_topics(topic, timeout=_ATTEMPT_S).topics[topic]
         except KafkaException as error:
-            problem = _cluster_problem(error.args[0], events.bootstrap)
+            problem = _cluster_problem(error.args[0], events)
         else:
             if found.error is None:
                 events.answered()
@@ -159,9 +171,11 @@ def partitions_of(
             raise FailedError(f"{problem}{events.reason and f'; {events.reason}'}")
 
 
-def _cluster_problem(error: KafkaError, bootstrap: str) -> str:
+def _cluster_problem(error: KafkaError, events: Events) -> str:
     if error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):  # noqa: SLF001
-        return f"no agent answers at {bootstrap}: is one running? (--bootstrap says where)"
+        # Of a listener that wants TLS librdkafka says nothing: it is closed before anything was answered.
+        hint = "" if events.has_tls else "; TLS and logins are for --command-config"
+        return f"no agent answers at {events.bootstrap}: is one running? (--bootstrap says where{hint})"
     return f"the cluster does not say which topics it has: {error.str()}"
 
 

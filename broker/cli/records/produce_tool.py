@@ -5,7 +5,7 @@ acknowledged. Records that are not are counted, and the first of them is told wi
 """
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -65,10 +65,13 @@ def produce(options: Namespace, source: BufferedReader) -> int:
             try:
                 _send(producer, options, record, partial(failures.add, number))
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
+                    # Why all has ended is heard below.
+                    break
                 raise RecordError(f"record {number}: {error.args[0].str()}") from error
             read, size = number, size + len(record.value or b"") + len(record.key or b"")
             if number % TURN == 0:
-                producer.poll(0)
+                _heard(events, lambda: producer.poll(0))
                 progress.add(TURN, size)
                 size = 0
                 if events.refusal:
@@ -77,22 +80,37 @@ def produce(options: Namespace, source: BufferedReader) -> int:
         bad = str(error)
     finally:
         # What was read is sent, also before Ctrl-C ends it.
-        while producer.flush(WAIT_S) and not events.refusal:
+        while _heard(events, lambda: producer.flush(WAIT_S)) and not events.refusal:
             progress.add(0, 0)
         progress.end()
-    return _end(options, (read, len(producer)), failures, bad or events.refusal)
+    if events.refusal:
+        # What waits was given up, as is heard here.
+        _heard(events, lambda: producer.poll(0))
+    return _end(options, (read, len(producer)), failures, bad, events.refusal)
 
 
-def _end(options: Namespace, counts: tuple[int, int], failures: Failures, problem: str) -> int:
+def _heard(events: Events, call: Callable[[], int]) -> int:
+    """What a call of librdkafka's returns; 0 after what ends all, which is kept as a refusal."""
+    try:
+        return call()
+    except KafkaException as error:
+        events.told(error.args[0])
+        return 0
+
+
+def _end(
+    options: Namespace, counts: tuple[int, int], failures: Failures, bad: str, refusal: str
+) -> int:
     """Returns the exit code, after it was said what went wrong."""
     read, left = counts
+    problem = bad or refusal
     lost = failures.count + left
     if problem:
         complain(
             options.name,
             f"{problem}; {read - lost:,} records before it are in topic {options.topic}",
         )
-    if failures.count:
+    if failures.count and not refusal:
         complain(
             options.name,
             f"{failures.count:,} of {read:,} records are not in topic {options.topic}; {failures.first}",

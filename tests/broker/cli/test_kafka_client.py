@@ -41,6 +41,25 @@ async def asked(port: int, trusting: ssl.SSLContext) -> None:
             raise AssertionError("it was entered")
 
 
+@pytest.mark.real_loop
+async def test_a_listener_without_tls_is_told_of_to_who_speaks_it(contexts) -> None:
+    """As a broker, which hangs up on what it does not understand."""
+    _, trusting = contexts
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(serve, "localhost", 0, family=socket.AF_INET) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = KafkaClient([Address("127.0.0.1", port)], timeout_ms=10_000, tls=trusting)
+        with pytest.raises(
+            ClientError, match=r"ended TLS; does it speak it\? \(security.protocol\)"
+        ):
+            async with client:
+                raise AssertionError("it was entered")
+
+
 def test_a_client_that_is_not_entered_leaves_no_connection_open(contexts) -> None:
     server, trusting = contexts
     over = threading.Event()

@@ -338,9 +338,13 @@ async def test_an_address_where_nobody_listens_is_told_at_once() -> None:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: an answer of"),
         (b"", "closed the connection instead of answering (is it a Kafka listener without TLS?"),
+        (
+            b"\x15\x03\x03\0\x02\x02\x50",
+            "speaks TLS: security.protocol, in the file of --command-config",
+        ),
         (b"\0\0\0\x0a\0\0\0\x09\0\0\0\0\0\0", "does not speak Kafka's protocol: an answer to"),
     ],
-    ids=["http", "hangs up", "other correlation id"],
+    ids=["http", "hangs up", "an alert of TLS", "other correlation id"],
 )
 async def test_an_address_that_is_no_kafka_listener_is_told(said: bytes, sentence: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

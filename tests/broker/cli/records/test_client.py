@@ -18,6 +18,14 @@ def test_a_refusal_is_kept_and_the_first_one_counts() -> None:
     assert events.reason == f"reason {KafkaError._TRANSPORT}"
 
 
+def test_who_may_write_nowhere_is_told_which_right_is_missing() -> None:
+    """In librdkafka's words it is the cluster that refuses a producer's id."""
+    events = Events()
+    code = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    events.told(KafkaError(code, "Failed to acquire idempotence PID", fatal=True))
+    assert events.refusal == "you may write to no topic (that is the right WRITE)"
+
+
 def test_what_befalls_a_connection_later_is_no_refusal() -> None:
     events = Events()
     events.answered()

@@ -1,6 +1,6 @@
 """`frazil token`: what it asks a cluster, and what it tells, also of refusals.
 
-The cluster is faked (`fake_cluster`). Tokens of Kafka and of Frazil are in tests/clients/test_token_commands.py.
+The cluster is faked (`fake_cluster`). Tokens of Kafka and of Frazil are in tests/clients/test_secured_commands.py.
 """
 
 import json
