@@ -49,6 +49,7 @@ from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedE
 from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
 from coordinator.replica import first_error
 from coordinator.snapshot.store import SnapshotStore
+from protocol.fault_codes import FaultError, Sentence, coded, fault_of
 from protocol.types import ERA, Incarnation
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.counted import StoreUse
@@ -84,7 +85,7 @@ REPLACED_ADVICE = (
 )
 
 
-class AgentError(Exception):
+class AgentError(FaultError):
     """The agent cannot start, or cannot go on; the sentence says why and what to do."""
 
 
@@ -160,7 +161,7 @@ class Agent:
         )
         self._identified = asyncio.Event()
         """Store and log are this cluster's, and the store's clock is known."""
-        self._waiting_for = "the object store and the metadata log are being checked"
+        self._waiting_for = Sentence("the store and the log are being checked", None)
         self._store = StoreProbe(self._use.by("probe"))
         self._leaving = False
         self._on_node: list[Callable[[Node], None]] = []
@@ -191,9 +192,9 @@ class Agent:
             if isinstance(error, AgentError):
                 raise error from group
             if isinstance(error, _SENTENCES):
-                raise AgentError(str(error)) from group
+                raise AgentError.of(error) from group
             if isinstance(error, LogReplacedError):
-                raise AgentError(f"{error}. {REPLACED_ADVICE}") from group
+                raise AgentError(f"{error}. {REPLACED_ADVICE}", fault=error.fault) from group
             if not isinstance(error, _StoppedError):
                 raise
         finally:
@@ -242,7 +243,7 @@ class Agent:
 
     def not_ready(self) -> list[str]:
         """Reasons why clients should be sent elsewhere; none when all is well."""
-        reasons = []
+        reasons: list[str] = []
         shells = self._shells
         if self._leaving:
             reasons.append("the agent is leaving")
@@ -252,8 +253,8 @@ class Agent:
             reasons.append("there is no proven session in the metadata log")
         elif not self._leaving and not self._serving.is_set():
             reasons.append("the agent is starting")
-        if self._store.trouble is not None:
-            reasons.append(f"the object store is away: {self._store.trouble}")
+        if (trouble := self._store.trouble) is not None:
+            reasons.append(Sentence(f"the object store is away: {trouble}", fault_of(trouble)))
         return reasons
 
     def notes(self) -> list[str]:
@@ -281,7 +282,7 @@ class Agent:
                 self._told_ports[name] = bound[1]
             self._bound |= await self._http.bind()
         except (DoorError, HttpListenerError) as error:
-            raise AgentError(str(error)) from error
+            raise AgentError.of(error) from error
 
     async def _bind_door(
         self, name: str, host: str, port: int, *, shared: bool = False
@@ -330,7 +331,7 @@ class Agent:
             try:
                 await door.open(self._server.factory(name))
             except DoorError as error:
-                raise AgentError(str(error)) from error
+                raise AgentError.of(error) from error
         self._listening.set()
 
     def _close_doors(self) -> None:
@@ -373,7 +374,7 @@ class Agent:
             self._checker = endpoints.checker
             await http.open(endpoints.admin, endpoints.registry)
         except HttpListenerError as error:
-            raise AgentError(str(error)) from error
+            raise AgentError.of(error) from error
         http.watch(tasks)
         self._opened.set()
 
@@ -411,7 +412,7 @@ class Agent:
         try:
             self._tls = secured_listeners(settings, node.stats)
         except SecuredError as error:
-            raise AgentError(str(error)) from error
+            raise AgentError.of(error) from error
         node.decisions = Decisions(self._sasl.values(), boot_ms=parts.boot_ms)
         for callback in self._on_node:
             callback(node)
@@ -533,17 +534,18 @@ class Agent:
         def tell(error: Exception, _failures: int) -> None:
             nonlocal told_s
             what = "object store" if isinstance(error, StoreError) else "metadata log"
-            self._waiting_for = f"waiting for the {what}: {error}"
+            self._waiting_for = Sentence(f"waiting for the {what}: {error}", fault_of(error))
             self._shut_doors()
             if loop.time() - told_s >= TELL_AGAIN_S:
                 told_s = loop.time()
-                logger.warning("%s; clients are refused meanwhile", self._waiting_for)
+                text, extra = "%s; clients are refused meanwhile", coded(self._waiting_for)
+                logger.warning(text, self._waiting_for, extra=extra)
 
         async def ask_once() -> None:
             try:
                 await ask()
             except (StoreRefusedError, LogRefusedError, LogReplacedError) as error:
-                raise AgentError(str(error)) from error
+                raise AgentError.of(error) from error
 
         await until_done(ask_once, START, tell=tell, passing=(StoreError, LogError))
 
@@ -592,4 +594,4 @@ def _http_listeners(
     try:
         return HttpListeners(settings, parts, host_name=host_name, shared=shared)
     except HttpListenerError as error:
-        raise AgentError(str(error)) from error
+        raise AgentError.of(error) from error

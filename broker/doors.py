@@ -17,6 +17,7 @@ Left out: who is behind a door (`broker.edge`, `broker.http`).
 """
 
 import asyncio
+import errno
 import os
 import socket
 import sys
@@ -24,6 +25,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final, NamedTuple
+
+from protocol.fault_codes import FaultCode, FaultError
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -41,7 +44,7 @@ IS_LINUX: Final = sys.platform == "linux"
 """Only there a socket can stop listening without giving its port up."""
 
 
-class DoorError(Exception):
+class DoorError(FaultError):
     """A port cannot be had; the sentence says why and what to do."""
 
 
@@ -165,8 +168,14 @@ class Door:
         reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         return DoorError(
             f"cannot listen on {host}:{port} ({reason}):"
-            f" end what uses it, or set another address ({self._setting})"
+            f" end what uses it, or set another address ({self._setting})",
+            fault=fault_of_address(error),
         )
+
+
+def fault_of_address(error: OSError) -> FaultCode:
+    """An address that is not taken is not to be had: none of this machine's, or a port for which one needs a right."""
+    return FaultCode.PORT_TAKEN if error.errno == errno.EADDRINUSE else FaultCode.WRONG_VALUE
 
 
 def reserve(addresses: Iterable[tuple[str, int]], *, backlog: int, now_ms: int) -> Reserved:

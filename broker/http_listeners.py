@@ -33,6 +33,7 @@ from broker.rights.rights import AuditTrail
 from broker.sasl.plain import PLAIN, PlainUsers
 from broker.sasl.rules import rules_of
 from broker.sasl.scram_keys import BY_NAME
+from protocol.fault_codes import FaultError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -46,7 +47,7 @@ BACKLOG = 100
 """Connections that the kernel keeps for a listener."""
 
 
-class HttpListenerError(Exception):
+class HttpListenerError(FaultError):
     """A listener cannot be opened; the sentence says why and what to do."""
 
 
@@ -69,7 +70,7 @@ class HttpListeners:
             self._tokens = {"http": _admin_tokens(settings), "registry": _registry_tokens(settings)}
             self._rules = {name: _rules(settings, name) for name in HTTP_LISTENERS}
         except SettingsError as error:
-            raise HttpListenerError(str(error)) from error
+            raise HttpListenerError.of(error) from error
         self.listeners: list[HttpListener] = []
         self._doors: list[tuple[str, Address, Door]] = []
         """Of which listener, as it is set."""
@@ -92,7 +93,7 @@ class HttpListeners:
             try:
                 bound, port = await door.bind(address.host, address.port)
             except DoorError as error:
-                raise HttpListenerError(str(error)) from error
+                raise HttpListenerError.of(error) from error
             found.setdefault(
                 name, (bound if address.host in WILDCARD_HOSTS else address.host, port)
             )
@@ -183,7 +184,7 @@ class HttpListeners:
         try:
             await door.open(await listener.start(secure))
         except DoorError as error:
-            raise HttpListenerError(str(error)) from error
+            raise HttpListenerError.of(error) from error
 
     def _secure(self, name: str) -> "Secure":
         tls, shaker = self._tls[name], self._shaker

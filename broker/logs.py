@@ -1,6 +1,7 @@
 """Structured log lines on standard error: `key=value` text, or a JSON object per line.
 
-Modules log through `logging.getLogger(__name__)` with plain messages; `extra={...}` adds keys.
+Modules log through `logging.getLogger(__name__)` with plain messages; `extra={...}` adds keys. The key
+`code` says what somebody must mend (`protocol.fault_codes`): in text it ends the message, in brackets.
 Every line has one shape, also those of libraries, and never a line break or another control
 character within it, so that a collector can split at line ends and a terminal obeys nobody. Nor is
 one longer than about `VALUE_CHARACTERS_MAX` and a traceback: names of groups, topics and subjects
@@ -34,7 +35,10 @@ class TextFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record)} {record.levelname} {record.name}: {_cut(record.getMessage())}"
-        for key, value in _extras(record).items():
+        extras = _extras(record)
+        if (code := extras.pop("code", None)) is not None:
+            line += f" [{code}]"
+        for key, value in extras.items():
             line += f" {key}={_quoted(_cut(str(value)))}"
         if record.exc_info:
             line += f" exception={_quoted(_end_of(self.formatException(record.exc_info)))}"

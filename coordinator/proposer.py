@@ -44,6 +44,7 @@ from coordinator.log.metadata_log import (
 from coordinator.own_entries import OwnEntries
 from coordinator.replica import Applied
 from coordinator.stats import LogClientStats
+from protocol.fault_codes import coded
 from protocol.types import Incarnation
 
 logger = logging.getLogger(__name__)
@@ -326,9 +327,11 @@ class Proposer:
                 self._lose(session, lost.last)
                 return
             except LogUnavailableError as error:
-                logger.info("entry %d is not known to be in, sending it again: %s", n, error)
+                text = "entry %d is not known to be in, sending it again: %s"
+                logger.info(text, n, error, extra=coded(error))
             except LogRefusedError as error:
-                logger.warning("the log refuses entry %d, trying again: %s", n, error)
+                text = "the log refuses entry %d, trying again: %s"
+                logger.warning(text, n, error, extra=coded(error))
                 pause_s = REFUSED_REPEAT_S
             else:
                 self._stats.entries_appended += 1

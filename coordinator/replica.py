@@ -39,6 +39,7 @@ from coordinator.machine.machine import Machine
 from coordinator.own_entries import OwnEntries
 from coordinator.snapshot.loading import Loader, SnapshotSource, until_answered
 from coordinator.stats import LogClientStats
+from protocol.fault_codes import FaultError, coded
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ BUGS = (
 """What a fault in `apply` can raise. Anything else would end the agent just as well."""
 
 
-class ReplicaStoppedError(Exception):
+class ReplicaStoppedError(FaultError):
     """This replica cannot follow the log any further, and must not serve."""
 
 
@@ -161,9 +162,9 @@ class Replica:
                     async for batch in batches:
                         await self._apply_batch(batch)
             except LogUnavailableError as error:
-                logger.info("the tail of the log broke off: %s", error)
+                logger.info("the tail of the log broke off: %s", error, extra=coded(error))
             except LogRefusedError as error:
-                logger.warning("the log refuses to be read: %s", error)
+                logger.warning("the log refuses to be read: %s", error, extra=coded(error))
                 pause_s = REFUSED_RETRY_S
             except LogCutError as error:
                 await self._load_anew(error)

@@ -37,6 +37,8 @@ from coordinator.proposer import NotDoneError, Proposer
 from coordinator.replica import Applied
 from coordinator.settings import FEATURE_LEVEL_MAX, AgentIdentity, LogClientSettings
 from coordinator.stats import LogClientStats
+from protocol.errors import KafkaError
+from protocol.fault_codes import FaultCode, FaultError, Sentence, coded, fault_of
 from protocol.types import INCARNATION_NONE, Incarnation
 
 logger = logging.getLogger(__name__)
@@ -47,8 +49,10 @@ RENEWALS_PER_TTL = 5
 """One renewal may be late by half the deadline before the session is in doubt."""
 
 
-class ReplacedError(Exception):
+class ReplacedError(FaultError):
     """Another process has taken this agent's node name (docs/design/running.md §1)."""
+
+    fault = FaultCode.NODE_NAME_TAKEN
 
 
 class LifecycleManager:
@@ -83,7 +87,7 @@ class LifecycleManager:
         """The replica has applied an Open of this process."""
         self._open_applied = asyncio.Event()
         """That of the newest session is applied, whatever its outcome."""
-        self._open_refusal: str | None = None
+        self._open_refusal: Sentence | None = None
         self._session: Session | None = None
         self._opened: Opened | None = None
         self._reached_end = False
@@ -178,7 +182,8 @@ class LifecycleManager:
             if command.session == self._own_sessions[-1]:
                 self._open_refusal = None
                 if isinstance(outcome, Rejected):
-                    self._open_refusal = outcome.message or outcome.error.name
+                    refusal = KafkaError(outcome.error, outcome.message)
+                    self._open_refusal = Sentence(str(refusal), fault_of(refusal))
                 self._open_applied.set()
         elif (
             command.node_name == self._identity.node_name
@@ -286,9 +291,10 @@ class LifecycleManager:
             except (LogUnavailableError, LogRefusedError) as error:
                 await self._pause("open the session", error)
 
-    async def _give_up(self, session: Session, refusal: str) -> None:
+    async def _give_up(self, session: Session, refusal: Sentence) -> None:
         """The machine did not accept the Open: somebody must change something first."""
-        logger.error("the cluster does not accept this agent: %s", refusal)
+        text = "the cluster does not accept this agent: %s"
+        logger.error(text, refusal, extra=coded(refusal))
         await asyncio.sleep(REFUSED_RETRY_S)
         try:
             await self._log.revoke(session.id)
@@ -416,5 +422,6 @@ class LifecycleManager:
             "could not %s, trying again: %s",
             what,
             error,
+            extra=coded(error),
         )
         await asyncio.sleep(REFUSED_RETRY_S if refused else RETRY_S)

@@ -5,8 +5,10 @@ with `exit_code`. Errors of libraries (Spark, PyIceberg, PyArrow, obstore) are t
 where they are understood, in the module that calls the library.
 """
 
+from protocol.fault_codes import FaultCode, FaultError
 
-class ExportError(Exception):
+
+class ExportError(FaultError):
     """The export cannot go on. The message is one sentence that says what to do."""
 
     exit_code = 1
@@ -29,12 +31,16 @@ class PlanError(ExportError):
 class AheadError(PlanError):
     """The table has what the log does not: an older log was put back. No export may go on."""
 
+    fault = FaultCode.OLDER_LOG
+
 
 class StoreReadError(ExportError):
     """The object store cannot be read. `again` says whether repeating may help."""
 
-    def __init__(self, message: str, *, again: bool = False) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, again: bool = False, fault: FaultCode | None = None
+    ) -> None:
+        super().__init__(message, fault=fault)
         self.again = again
 
 

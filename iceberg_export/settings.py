@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iceberg_export.errors import SettingsError
+from protocol.fault_codes import FaultCode, Sentence, fault_of
 
 MIB = 1024 * 1024
 
@@ -216,9 +217,11 @@ def token_in(settings: Mapping[str, str], name: str) -> str:
         token = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not ASCII"
-        raise SettingsError(f"{setting}: cannot read {file}: {reason}") from error
+        text = f"{setting}: cannot read {file}: {reason}"
+        raise SettingsError(text, fault=FaultCode.WRONG_VALUE) from error
     if not token or not token.isprintable():
-        raise SettingsError(f"{setting}: {file} is empty, or has more than one line")
+        text = f"{setting}: {file} is empty, or has more than one line"
+        raise SettingsError(text, fault=FaultCode.WRONG_VALUE)
     return token
 
 
@@ -249,7 +252,8 @@ def _mistake(name: str, value: str) -> str | None:
     row = TABLE.get(name)
     if row is None:
         near = difflib.get_close_matches(name, [*TABLE, "catalog.uri", "spark.master"], n=1)
-        return f"{name} is not a setting" + (f", {near[0]} is" if near else "")
+        text = f"{name} is not a setting" + (f", {near[0]} is" if near else "")
+        return Sentence(text, FaultCode.UNKNOWN_SETTING)
     if row.choices and value not in row.choices:
         return f"{name} must be one of {', '.join(filter(None, row.choices))}, not {value!r}"
     if row.minimum is not None:
@@ -271,7 +275,8 @@ def parse(*, data: Path, config: Path | None, assignments: Iterable[str]) -> Set
         given[name.strip()] = value.strip()
     mistakes += [text for name in given if (text := _mistake(name, given[name]))]
     if mistakes:
-        raise SettingsError("; ".join(mistakes))
+        fault = fault_of(mistakes[0]) or FaultCode.WRONG_VALUE
+        raise SettingsError("; ".join(mistakes), fault=fault)
 
     def under(prefix: str) -> dict[str, str]:
         return {n.removeprefix(prefix): v for n, v in given.items() if n.startswith(prefix)}

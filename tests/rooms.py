@@ -196,7 +196,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "api_reference": {"api", "handlers"},
         "process": {"agent", "calls", "composition", "doors", "environment"},
-        "workers": {"admin", "agent", "environment", "process"},
+        "workers": {"admin", "agent", "doors", "environment", "process"},
         "cli": {
             "agent",
             "client",
@@ -249,6 +249,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 WINGS = {
     "broker": {
         "cli.bench": "cli",
+        "cli.checks": "cli",
         "cli.cluster": "cli",
         "cli.groups": "cli",
         "cli.records": "cli",
@@ -322,6 +323,8 @@ SHELLS = {
         "cli.bench.arguments",
         "cli.bench.bench_tool",
         "cli.bench.worker",
+        "cli.checks.advertised",
+        "cli.checks.explain",
         "cli.cluster.arguments",
         "cli.cluster.cluster_tool",
         "cli.cluster.config_tool",
@@ -425,6 +428,7 @@ SHELLS = {
         "registry.rest",
         "registry.rest_rules",
         "registry.rest_support",
+        "reports.error_page",
         "sasl.decisions",
         "sasl.key_sets",
         "store.clock",

@@ -20,6 +20,7 @@ from broker.reports.export_report import TableSource
 from broker.rights.rights import TellOf
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.log_client import LogClient
+from protocol.fault_codes import fault_of
 from protocol.types import TopicId
 from storage.reader import Reader
 from storage.stores.object_store import ObjectStore
@@ -80,9 +81,11 @@ class AdminView:
         return b"".join(parts)
 
     def readiness(self) -> dict[str, Any]:
-        """`ready`, `reasons` why not, and where there are any `notes` and by what it is `overloaded`."""
+        """`ready`, `reasons` why not, and where there are any their `codes`, `notes` and by what it is `overloaded`."""
         reasons, notes = self.not_ready(), self.notes()
         said: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
+        if codes := sorted({fault for each in reasons if (fault := fault_of(each))}):
+            said["codes"] = codes
         if notes:
             said["notes"] = notes
         if overloaded := self.overloaded():

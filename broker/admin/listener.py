@@ -18,8 +18,8 @@
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
     DELETE /export/pin/{name}
 
-Errors are `{"error": sentence}`: 400 for the caller's mistakes, 404, and 503 for what may work
-later. What reads the machine waits for a barrier first, so no answer is older than its question
+Errors are `{"error": sentence}`, and the `code` where there is one (`protocol.fault_codes`): 400 for
+the caller's mistakes, 404, and 503 for what may work later. What reads the machine waits for a barrier first, so no answer is older than its question
 (P8). Who may ask for what says `broker.admin.access`.
 """
 
@@ -57,6 +57,7 @@ from coordinator.machine.plan_view import topic_plan
 from coordinator.tables.pins import PINS_MAX
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
+from protocol.fault_codes import FaultCode, FaultError, coded
 from protocol.types import POSITION_ZERO, Position, TopicId
 from storage.formats.spans import Marker, Page, Span
 from storage.stores.object_store import StoreError
@@ -80,11 +81,11 @@ NUMBER_DIGITS_MAX = 19
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class _RefusedError(Exception):
+class _RefusedError(FaultError):
     """The answer is an error."""
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: int, sentence: str, fault: FaultCode | None = None) -> None:
+        super().__init__(sentence, fault=fault)
         self.status = status
 
 
@@ -114,9 +115,10 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         headers = None
         if refused.status == 401 and (schemes := _logins(request).schemes):
             headers = {"WWW-Authenticate": schemes}
-        return _json({"error": str(refused)}, status=refused.status, headers=headers)
+        said = {"error": str(refused)} | coded(refused)
+        return _json(said, status=refused.status, headers=headers)
     except LogError as error:
-        return _json({"error": f"the metadata log: {error}"}, status=503)
+        return _json({"error": f"the metadata log: {error}"} | coded(error), status=503)
     except web.HTTPException as error:
         return _json({"error": error.reason}, status=error.status)
 
@@ -136,13 +138,14 @@ async def _admit(request: web.Request) -> None:
         except BusyError as error:
             raise _RefusedError(503, str(error)) from error
         except LoginError as error:
-            raise _RefusedError(401, f"{error}; {UNTOLD.format(role=role.value)}") from error
+            said = f"{error}; {UNTOLD.format(role=role.value)}"
+            raise _RefusedError(401, said, FaultCode.LOGIN_FAILED) from error
     objection = view.access.objection(role, requester.principal)
     if objection is not None:
         if objection[0] == 403 and not view.access.is_shut:
             fields = {"api": _told_api(request), "role": role.value}
             view.audit("refused", requester, fields)
-        raise _RefusedError(*objection)
+        raise _RefusedError(*objection, FaultCode.LOGIN_FAILED if objection[0] == 401 else None)
     if role is Role.OPERATOR and request.method not in SAFE_METHODS:
         view.audit("change", requester, {"api": _told_api(request)})
 
@@ -405,7 +408,8 @@ async def _progress(request: web.Request) -> web.StreamResponse:
         said = f'there is no topic "{progress.topic}" with id {progress.topic_id}'
         raise _RefusedError(404, said)
     if not machine.incarnations.all_support(TABLES_LEVEL):
-        raise _RefusedError(503, "an agent of an older release is live; say it again later")
+        said = "an agent of an older release is live; say it again later"
+        raise _RefusedError(503, said, FaultCode.VERSION_MISMATCH)
     for number, offset in progress.offsets.items():
         partition = machine.partitions.get(topic.topic_id, number)
         if partition is not None and offset > partition.last_stable:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from broker.cli.command_result import ToolError
+from protocol.fault_codes import FaultCode
 
 TIMEOUT_S: Final = 30.0
 
@@ -33,8 +34,7 @@ def ask(agent: AgentPlace, path: str, *, method: str = "GET") -> dict[str, Any]:
         with opened(agent, path, method=method, timeout_s=TIMEOUT_S) as response:
             return parsed(response.read())
     except urllib.error.HTTPError as error:
-        reason = f"{agent.url} answers {error.code}: {error.reason or 'no reason given'}"
-        raise ToolError(sentence(error) or reason) from error
+        raise refusal(error, f"{agent.url} answers {error.code}: {error.reason}") from error
     except ValueError as error:
         raise ToolError(_NO_AGENT) from error
 
@@ -61,14 +61,17 @@ def opened(
         raise
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        tls = FaultCode.TLS_FAILED
         if isinstance(reason, ssl.SSLCertVerificationError):
             said = f"the certificate of {url} is not trusted ({reason.verify_message})"
-            raise ToolError(f"{said}: --ca-file names who signed it") from error
+            raise ToolError(f"{said}: --ca-file names who signed it", fault=tls) from error
         if isinstance(reason, ssl.SSLError) and "ALERT" in (reason.reason or ""):
             told = reason.reason.replace("_", " ").lower()
-            raise ToolError(f"{url} refuses: {told} (--cert-file is what one shows)") from error
+            said = f"{url} refuses: {told} (--cert-file is what one shows)"
+            raise ToolError(said, fault=tls) from error
         raise ToolError(
-            f"no agent answers at {url} ({reason}): is one running? (--agent says where)"
+            f"no agent answers at {url} ({reason}): is one running? (--agent says where)",
+            fault=tls if isinstance(reason, ssl.SSLError) else FaultCode.CLUSTER_UNREACHABLE,
         ) from error
 
 
@@ -86,9 +89,11 @@ def parsed(raw: bytes) -> dict[str, Any]:
 _NO_AGENT: Final = "the answer is not an agent's: is the address its http listener?"
 
 
-def sentence(error: urllib.error.HTTPError) -> str:
-    """What the agent says itself; "" if it is none."""
+def refusal(error: urllib.error.HTTPError, otherwise: str) -> ToolError:
+    """What the agent says itself, with its code; `otherwise` if it is none."""
     try:
-        return str(json.loads(error.read())["error"])
+        said = json.loads(error.read())
+        fault = FaultCode(said["code"]) if "code" in said else None
+        return ToolError(str(said["error"]), fault=fault)
     except (ValueError, LookupError, TypeError):
-        return ""
+        return ToolError(otherwise)

@@ -17,6 +17,7 @@ from typing_extensions import override
 from broker.config.values import whole_number
 from broker.logs import printable
 from protocol.errors import KafkaError
+from protocol.fault_codes import FaultError, told
 
 if TYPE_CHECKING:
     import ssl
@@ -42,7 +43,7 @@ Add = Callable[[str, Run, str], argparse.ArgumentParser]
 """Adds a command of name, function and text below another one."""
 
 
-class FailedError(Exception):
+class FailedError(FaultError):
     """The command cannot do its work; the sentence says why."""
 
 
@@ -382,6 +383,7 @@ def tell(line: str, *, flush: bool = False) -> None:
     print(printable(line), flush=flush)
 
 
-def complain(name: str, *sentences: str) -> None:
+def complain(name: str, *sentences: str | Exception) -> None:
+    """Tell mistakes and warnings, each with its code."""
     for sentence in sentences:
-        print(printable(f"{name}: {sentence}"), file=sys.stderr)
+        print(printable(f"{name}: {told(sentence)}"), file=sys.stderr)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from protocol.fault_codes import FaultError
+
 
 class CommandResult(NamedTuple):
     """The lines, warnings and failures that a command prints."""
@@ -12,5 +14,5 @@ class CommandResult(NamedTuple):
     failures: Sequence[str] = ()
 
 
-class ToolError(Exception):
+class ToolError(FaultError):
     """The command cannot be done; the sentence says why and what to do."""

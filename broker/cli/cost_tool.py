@@ -9,7 +9,7 @@ import urllib.error
 
 from broker.cli import admin_client
 from broker.cli.admin_client import AgentPlace
-from broker.cli.command_result import CommandResult, ToolError
+from broker.cli.command_result import CommandResult
 from broker.environment import boot_ms
 from broker.reports import cost_report
 from broker.reports.cost_report import CounterReading
@@ -36,5 +36,5 @@ def _reading(agent: AgentPlace) -> CounterReading:
             metrics = cost_report.metrics_of(response.read().decode())
             time_s = boot_ms() / 1000
     except urllib.error.HTTPError as error:
-        raise ToolError(admin_client.sentence(error) or f"{agent.url}: {error}") from error
+        raise admin_client.refusal(error, f"{agent.url}: {error}") from error
     return CounterReading(time_s, metrics, admin_client.ask(agent, "/costs"))

@@ -7,12 +7,15 @@ something, so that the agent's ports are ajar early (`broker.doors`). Left out: 
 (`broker.process`), and what lies in the folder of secrets (`broker.trial.secure_dev`).
 """
 
+import errno
 import os
 import socket
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from protocol.fault_codes import FaultCode, FaultError, fault_of
 
 if TYPE_CHECKING:
     from broker.agent import Agent
@@ -27,7 +30,7 @@ PRIVATE = 0o077
 ASK_MS = 30_000
 
 
-class DataError(Exception):
+class DataError(FaultError):
     """The data folder cannot be used; the sentence says why."""
 
 
@@ -98,7 +101,8 @@ async def make_users(folder: "SecureFolder", agent: "Agent") -> None:
                 )
             await acl_tool.add(client, _rights().bindings())
     except (ClientError, ToolError, KafkaError) as error:
-        raise AgentError(f"the users of --secure cannot be made: {error}") from error
+        text = f"the users of --secure cannot be made: {error}"
+        raise AgentError(text, fault=fault_of(error)) from error
     folder.remember_users()
 
 
@@ -139,15 +143,20 @@ def prepare(data: Path) -> None:
     """
     os.umask(PRIVATE)
     if data.exists() and not data.is_dir():
-        raise DataError(f"{data} is not a folder (choose another with --data)")
+        raise DataError(
+            f"{data} is not a folder (choose another with --data)",
+            fault=FaultCode.DATA_FOLDER_DENIED,
+        )
     probe = data / ".writable"
     try:
         (data / "objects").mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise DataError(
-            f"the data folder {data} cannot be used: {error.strerror} (choose another with --data)"
+            f"the data folder {data} cannot be used: {error.strerror} (choose another with --data)",
+            fault=FaultCode.DISK_FULL if full else FaultCode.DATA_FOLDER_DENIED,
         ) from error
 
 

@@ -2,8 +2,8 @@
 
 Looks without disturbing: the store gets two small objects that are deleted again, the log is only
 read, ports are tried and released. An agent that is running on this machine with these settings
-is recognised, so that its ports and its embedded log are not called trouble, and asked what only
-it can tell. Without one the log is read to its end, and compared with the store.
+is recognised, so that its ports and its embedded log are not called trouble, asked what only it can tell,
+and looked for where clients are told that it is. Without one the log is read to its end, and compared with the store.
 
 Left out: load, latencies over time, other agents.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.cli.admin_client import AgentPlace, ask
+from broker.cli.checks import advertised as advertised_addresses
 from broker.cli.command_result import ToolError
 from broker.config.addresses import Address
 from broker.config.listeners import HTTP_LISTENERS, ListenerSettings
@@ -32,7 +33,8 @@ from broker.config.settings import (
     token_of,
 )
 from broker.config.values import SettingsError
-from broker.edge.key_stores import TlsError, material_of
+from broker.doors import fault_of_address
+from broker.edge.key_stores import TlsError
 from broker.edge.tls_listener import SOON_DAYS, TlsListener, tls_listeners
 from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
@@ -49,6 +51,7 @@ from coordinator.machine.machine import Machine
 from coordinator.replica import Replica, ReplicaStoppedError
 from coordinator.snapshot.store import SnapshotStore
 from coordinator.stats import LogClientStats
+from protocol.fault_codes import FaultCode, Sentence, fault_of, told
 from protocol.types import ERA
 from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
@@ -70,12 +73,17 @@ class Finding(NamedTuple):
     what: str
     bad: bool
     text: str
+    """Of a trouble with its code (`Sentence`), where it has one."""
     note: bool = False
     """Nothing is wrong, and somebody should look whether it is meant so."""
 
     def line(self) -> str:
         word = "BAD" if self.bad else "note" if self.note else "ok"
-        return f"{word:<4} {self.what:<9} {self.text}"
+        return f"{word:<4} {self.what:<9} {told(self.text)}"
+
+
+def _bad(what: str, text: str, fault: FaultCode | None) -> Finding:
+    return Finding(what, bad=True, text=Sentence(text, fault))
 
 
 async def examine(loaded: Loaded) -> list[Finding]:
@@ -90,6 +98,8 @@ async def examine(loaded: Loaded) -> list[Finding]:
     if not any(finding.bad for finding in findings):
         findings += await (_told(settings) if running else _compared(settings))
     findings += _ports(settings, running=running)
+    if running:
+        findings += await _advertised(settings)
     findings += _workers(settings)
     findings += _certificates(settings)
     return findings
@@ -107,7 +117,7 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
     try:
         store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
     except ValueError as error:
-        yield Finding("store", bad=True, text=str(error))
+        yield _bad("store", str(error), FaultCode.WRONG_VALUE)
         return
     async with contextlib.aclosing(store):
         try:
@@ -119,21 +129,22 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
                 skew_ms = await _skew_ms(store)
                 refused = await store.delete([PROBE_KEY, PROBE_AGAIN_KEY])
         except StoreRefusedError as error:
-            yield Finding("store", bad=True, text=f"{where} refuses: {error}")
+            yield _bad("store", f"{where} refuses: {error}", fault_of(error))
         except (StoreError, TimeoutError) as error:
             reason = str(error) or f"no answer within {CALL_S_MAX:g} s"
             advice = "check store, store.endpoint and the network"
-            yield Finding("store", bad=True, text=f"{where} does not answer: {reason}; {advice}")
+            text = f"{where} does not answer: {reason}; {advice}"
+            yield _bad("store", text, fault_of(error) or FaultCode.STORE_UNREACHABLE)
         else:
             yield _owner(settings, owner)
             slow = f", slow: {took_ms} ms" if took_ms > SLOW_MS else f", {took_ms} ms"
             yield Finding("store", bad=False, text=f"{where} can be written and read{slow}")
             for reason in dict.fromkeys(reason for _, reason in refused):
-                yield Finding(
+                yield _bad(
                     "store",
-                    bad=True,
-                    text=f"{where} refuses to delete: {reason}; what nobody needs any more stays"
+                    f"{where} refuses to delete: {reason}; what nobody needs any more stays"
                     " there: give the right to it (S3: s3:DeleteObject)",
+                    FaultCode.STORE_DENIED,
                 )
             yield Finding("acks", bad=False, text=ack_time.of_settings(settings, put_ms))
             yield _clock(skew_ms)
@@ -142,11 +153,11 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
 def _owner(settings: Settings, owner: cluster_identity.ClusterIdentity | None) -> Finding:
     if owner is None:
         return Finding("store", bad=False, text="it is nobody's yet; the first agent claims it")
-    other = owner.cluster_id != settings.cluster_id
     text = f"it belongs to {owner.describe()}"
-    if other:
-        text += f", not to {settings.cluster_id!r}: set another store, or the right cluster.id"
-    return Finding("store", bad=other, text=text)
+    if owner.cluster_id == settings.cluster_id:
+        return Finding("store", bad=False, text=text)
+    text += f", not to {settings.cluster_id!r}: set another store, or the right cluster.id"
+    return _bad("store", text, FaultCode.OTHER_CLUSTER)
 
 
 async def _probe(store: ObjectStore) -> int:
@@ -178,9 +189,8 @@ def _clock(skew_ms: int) -> Finding:
     if abs(skew_ms) <= SKEW_MS_MAX:
         return Finding("clock", bad=False, text="agrees with the store's")
     side = "ahead of" if skew_ms > 0 else "behind"
-    return Finding(
-        "clock", bad=True, text=f"{abs(skew_ms) / 1000:.0f} s {side} the store's: set up NTP"
-    )
+    text = f"{abs(skew_ms) / 1000:.0f} s {side} the store's: set up NTP"
+    return _bad("clock", text, FaultCode.CLOCK_SKEW)
 
 
 async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
@@ -188,7 +198,7 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
     try:
         log = open_log(where, log_options(settings), settings.cluster_id)
     except ValueError as error:
-        yield Finding("log", bad=True, text=str(error))
+        yield _bad("log", str(error), FaultCode.WRONG_VALUE)
         return
     if where.startswith("sqlite://") and not await asyncio.to_thread(_exists, where):
         yield Finding("log", bad=False, text=f"{where} is not there yet; the agent makes it")
@@ -203,11 +213,13 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
             if running and where.startswith("sqlite:"):
                 yield Finding("log", bad=False, text=f"{where} is in use by the running agent")
             else:
-                yield Finding("log", bad=True, text=f"{where} refuses: {error}")
+                yield _bad("log", f"{where} refuses: {error}", fault_of(error))
         except (LogError, TimeoutError) as error:
             reason = str(error) or f"no answer within {CALL_S_MAX:g} s"
             advice = "check log and the network, and that etcd has a leader"
-            yield Finding("log", bad=True, text=f"{where} does not answer: {reason}; {advice}")
+            text, is_etcd = f"{where} does not answer: {reason}; {advice}", where.startswith("etcd")
+            late = FaultCode.ETCD_UNREACHABLE if is_etcd else None
+            yield _bad("log", text, fault_of(error) or late)
         else:
             took_ms = int((loop.time() - begun) * 1000)
             state = "is empty" if head == 0 else "has entries"
@@ -225,7 +237,7 @@ async def _told(settings: Settings) -> list[Finding]:
         place = AgentPlace(url, token, _trusting(settings))
         told = await asyncio.to_thread(ask, place, "/objects/unnamed")
     except (ToolError, SettingsError, TlsError, OSError) as error:
-        return [Finding("objects", bad=True, text=str(error))]
+        return [_bad("objects", str(error), fault_of(error))]
     keys = [each["key"] for each in told["examples"]]
     return [_unnamed(told["unnamed"], told["bytes"], told["orphans"], keys)]
 
@@ -241,7 +253,7 @@ async def _compared(settings: Settings) -> list[Finding]:
             await truncation.check(store, log, machine)
             found = await unnamed_objects.count(store, machine)
         except (ReplicaStoppedError, TruncatedLogError, StoreError, LogError) as error:
-            return [Finding("log", bad=True, text=str(error))]
+            return [_bad("log", str(error), fault_of(error))]
         keys = [info.key for info in found.examples]
         return [_unnamed(found.objects, found.bytes, found.orphans, keys)]
 
@@ -295,21 +307,28 @@ def _ports(settings: Settings, *, running: bool) -> list[Finding]:
             )
         else:
             findings.append(
-                Finding(
+                _bad(
                     "ports",
-                    bad=True,
-                    text=f"{setting} {host}:{port} cannot be listened on ({trouble}):"
+                    f"{setting} {host}:{port} cannot be listened on ({trouble}):"
                     f" end what uses it, or set another ({setting})",
+                    fault_of(trouble),
                 )
             )
     return findings
+
+
+async def _advertised(settings: Settings) -> list[Finding]:
+    """Whether clients find the agent that runs here."""
+    host_name = socket.gethostname()
+    sentences = await advertised_addresses.tried(settings, count_of(settings), host_name=host_name)
+    return [Finding("clients", bad=bool(fault_of(each)), text=each) for each in sentences]
 
 
 def _workers(settings: Settings) -> list[Finding]:
     """Whether there can be as many as the settings want."""
     workers = count_of(settings)
     mistakes = [] if workers == 1 else seats.contradictions(settings, workers)
-    return [Finding("workers", bad=True, text=each) for each in mistakes]
+    return [_bad("workers", each, FaultCode.WRONG_VALUE) for each in mistakes]
 
 
 def _certificates(settings: Settings) -> list[Finding]:
@@ -323,7 +342,7 @@ def _certificates(settings: Settings) -> list[Finding]:
             for tls in tls_listeners([listener], EdgeStats()).values():
                 findings.append(_certificate(tls))
         except TlsError as error:
-            findings.append(Finding("tls", bad=True, text=str(error)))
+            findings.append(_bad("tls", str(error), fault_of(error)))
     return findings
 
 
@@ -333,7 +352,7 @@ def _certificate(tls: TlsListener) -> Finding:
     if days >= SOON_DAYS:
         return Finding("tls", bad=False, text=text)
     text += "; put a new one in its place: agents take it without a restart"
-    return Finding("tls", bad=days < 0, text=text, note=True)
+    return Finding("tls", bad=days < 0, text=Sentence(text, FaultCode.TLS_FAILED), note=True)
 
 
 def _rights(settings: Settings, listeners: Sequence[ListenerSettings]) -> list[Finding]:
@@ -346,7 +365,7 @@ def _rights(settings: Settings, listeners: Sequence[ListenerSettings]) -> list[F
     return findings
 
 
-def _trouble_with(host: str, port: int) -> str | None:
+def _trouble_with(host: str, port: int) -> Sentence | None:
     """Why nobody can listen there; None when somebody can."""
     name = None if host in ("", "*") else host
     try:
@@ -358,7 +377,7 @@ def _trouble_with(host: str, port: int) -> str | None:
             # Not listened on: an agent that starts just now has bound it, and is about to.
             door.bind(address)
     except OSError as error:
-        return error.strerror or str(error)
+        return Sentence(error.strerror or str(error), fault_of_address(error))
     return None
 
 
@@ -370,13 +389,7 @@ def _trusting(settings: Settings) -> ssl.SSLContext | None:
     """Trusts the certificate that the settings name, whatever the name in it; None without TLS.
     Raises TlsError."""
     secured = http_listener_of(settings, "http").secured
-    if secured is None or secured.tls is None:
-        return None
-    chain = material_of(secured.tls, lambda file: Path(file).read_bytes()).chain.decode()
-    context = ssl.create_default_context(cadata=chain)
-    context.check_hostname = False  # It is asked on loopback.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
+    return None if secured is None else advertised_addresses.trusting(secured)
 
 
 def _agent_runs(settings: Settings) -> bool:

@@ -26,6 +26,7 @@ from broker.sasl.bearer_messages import OAUTHBEARER
 from broker.sasl.login_failures import LoginError, TokenError
 from protocol import apis, messages
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.fault_codes import FaultCode, FaultError
 from protocol.framing import (
     FRAME_BYTES_MAX_DEFAULT,
     parse_response_header,
@@ -75,7 +76,7 @@ PASSING: Final = frozenset(
 """Errors that go away when one looks for the right agent again, or waits."""
 
 
-class ClientError(Exception):
+class ClientError(FaultError):
     """The cluster cannot be asked; the sentence says why, and what to do where that is known."""
 
 
@@ -142,14 +143,18 @@ class _Connection:
         except TimeoutError as error:
             raise PassingError(f"{self.address} does not answer") from error
         except ssl.SSLError as error:
+            tls = FaultCode.TLS_FAILED
             if tls_failures.is_passing(error):
-                raise PassingError(f"{self.address} {_NO_TLS}") from error
-            raise ClientError(f"{self.address}: {tls_failures.sentence(error)}") from error
+                raise PassingError(f"{self.address} {_NO_TLS}", fault=tls) from error
+            raise ClientError(
+                f"{self.address}: {tls_failures.sentence(error)}", fault=tls
+            ) from error
         except OSError as error:
             reason = _reason(error)
             if self._tls is not None and not reason:
                 # As asyncio tells of a handshake that the other side has ended.
-                raise PassingError(f"{self.address} {_NO_TLS}") from error
+                text = f"{self.address} {_NO_TLS}"
+                raise PassingError(text, fault=FaultCode.TLS_FAILED) from error
             raise PassingError(f"{self.address} cannot be reached ({reason})") from error
         except asyncio.IncompleteReadError as error:
             raise PassingError(
@@ -157,7 +162,7 @@ class _Connection:
                 " (is it a Kafka listener without TLS? If not, or to log in: --command-config)"
             ) from error
         except LoginError as error:
-            raise ClientError(f"{self.address}: {error}") from error
+            raise ClientError(f"{self.address}: {error}", fault=error.fault) from error
         except TokenError as error:
             raise (PassingError if error.may_pass else ClientError)(str(error)) from error
         except ProtocolError as error:
@@ -334,16 +339,18 @@ class KafkaClient:
             if node not in self.brokers:
                 raise PassingError(f"agent {node} is gone")
             return await self._connection(self.brokers[node]).ask(key, request, versions, end=end)
-        reasons = []
+        reasons, fault = [], FaultCode.CLUSTER_UNREACHABLE
         for connection in self._anyone():
             try:
                 return await connection.ask(key, request, versions, end=end)
             except PassingError as error:
                 reasons.append(str(error))
+                fault = error.fault or fault
                 now = asyncio.get_running_loop().time()
                 end = min(self._deadline, now + self._timeout_s / ASK_SHARE)
         raise PassingError(
-            f"no agent answers: {'; '.join(reasons)}: is one running? (--bootstrap says where)"
+            f"no agent answers: {'; '.join(reasons)}: is one running? (--bootstrap says where)",
+            fault=fault,
         )
 
     def _connection(self, address: Address) -> _Connection:

@@ -8,7 +8,7 @@ import json
 import urllib.error
 from collections.abc import Iterator
 
-from broker.cli.admin_client import AgentPlace, opened, parsed, sentence
+from broker.cli.admin_client import AgentPlace, opened, parsed, refusal
 from broker.cli.command_result import ToolError
 from broker.reports.log_lines import lines
 
@@ -32,5 +32,6 @@ def tail(agent: AgentPlace, *, after: int, follow: bool, as_json: bool) -> Itera
                     raise ToolError(f"the agent cannot read on{where}: {described.get('error')}")
                 yield from [json.dumps(described)] if as_json else lines(described)
     except urllib.error.HTTPError as error:
-        reason = sentence(error) or error.reason or "no reason given"
-        raise ToolError(f"{agent.url} answers {error.code}: {reason}") from error
+        said = refusal(error, error.reason or "no reason given")
+        text = f"{agent.url} answers {error.code}: {said}"
+        raise ToolError(text, fault=said.fault) from error

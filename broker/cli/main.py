@@ -39,6 +39,7 @@ from broker.cli.arguments import (
     tell,
 )
 from broker.cli.bench import arguments as bench_arguments
+from broker.cli.checks import explain
 from broker.cli.cluster import arguments as cluster_arguments
 from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
@@ -46,6 +47,7 @@ from broker.cli.records import arguments as record_arguments
 from broker.cli.tokens import arguments as token_arguments
 from broker.cli.topics import arguments as topic_arguments
 from broker.config.values import SettingsError
+from protocol.fault_codes import FaultCode
 from protocol.types import position
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(options.name, *error.mistakes)
         return MISUSED
     except (FailedError, ValueError) as error:
-        complain(options.name, str(error))
+        complain(options.name, error)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -151,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     tail.add_argument("--json", action="store_true", help="one JSON object per line")
     tail.set_defaults(run=_log_tail, name="frazil log tail")
 
+    explain.add_explain(commands)
     completion.add_completion(commands)
     commands.add_parser("export", help="turn topics into Iceberg tables (run, status, verify)")
     return parser
@@ -192,7 +195,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion,"
+            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")
@@ -312,7 +315,9 @@ def _run(
             prepare=prepare or process.nothing,
         )
     except AgentError as error:
-        raise FailedError(str(error)) from error
+        raise FailedError.of(error) from error
+    except ValueError as error:
+        raise FailedError(str(error), fault=FaultCode.WRONG_VALUE) from error
 
 
 def _doctor(options: argparse.Namespace) -> int:

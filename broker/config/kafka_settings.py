@@ -231,7 +231,8 @@ def parse(given: Mapping[str, str]) -> ParsedSettings:
         row = row_of(name)
         if row is None:
             hint = values.did_you_mean(name, TABLE)
-            mistakes.append(f'Kafka has no setting named "{name}"{hint}')
+            sentence = f'Kafka has no setting named "{name}"{hint}'
+            mistakes.append(values.unknown_setting(sentence))
             continue
         try:
             value = value_of(row, text)

@@ -502,7 +502,8 @@ def _sort_out(
             kafkas[name] = item
         else:
             hint = values.did_you_mean(name, [*BY_NAME, *kafka_settings.TABLE])
-            mistakes.append(f'there is no setting named "{name}" (from {item.origin}){hint}')
+            text = f'there is no setting named "{name}" (from {item.origin}){hint}'
+            mistakes.append(values.unknown_setting(text))
     return ours, kafkas
 
 

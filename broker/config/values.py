@@ -9,6 +9,8 @@ as the command line catches it and is not to import all settings for that.
 import re
 from collections.abc import Iterable, Sequence
 
+from protocol.fault_codes import FaultCode, FaultError, Sentence, fault_of
+
 _LIKENESS_MIN = 0.6
 """A part of both names' characters."""
 _BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|KB|MB|GB)?", re.IGNORECASE)
@@ -25,12 +27,19 @@ _DURATION = re.compile(r"(\d+)\s*(ms|s|min|h|d)?")
 _DURATION_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class SettingsError(Exception):
+class SettingsError(FaultError):
     """The settings cannot be used. `mistakes` has a sentence for each reason."""
 
     def __init__(self, mistakes: Sequence[str]) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = tuple(mistakes)
+        self.mistakes = tuple(
+            each if fault_of(each) else Sentence(each, FaultCode.WRONG_VALUE) for each in mistakes
+        )
+        super().__init__("\n".join(mistakes), fault=fault_of(next(iter(self.mistakes), None)))
+
+
+def unknown_setting(text: str) -> Sentence:
+    """A mistake about a name."""
+    return Sentence(text, FaultCode.UNKNOWN_SETTING)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from typing_extensions import override
 
 from broker.config.listeners import ClientAuth, StoreSettings, TlsSettings
+from protocol.fault_codes import FaultCode, FaultError
 
 _BLOCK: Final = re.compile(r"-+BEGIN\s+([A-Z0-9 ]+?)-+\s*(.*?)\s*-+END\s+\1-+", re.DOTALL)
 _JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -31,8 +32,10 @@ ReadFile = Callable[[str], bytes]
 """Raises OSError."""
 
 
-class TlsError(Exception):
+class TlsError(FaultError):
     """A store cannot be used; the sentence says why and what to do."""
+
+    fault = FaultCode.TLS_FAILED
 
 
 class Material(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from broker.config.listeners import exposures
 from broker.config.settings import Settings, listeners_of
 from broker.node import EdgeStats
+from protocol.fault_codes import FaultError
 
 if TYPE_CHECKING:
     from broker.edge.tls_listener import TlsListener
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class SecuredError(Exception):
+class SecuredError(FaultError):
     """A certificate or key cannot be used; the sentence says why."""
 
 
@@ -31,4 +32,4 @@ def secured_listeners(settings: Settings, stats: EdgeStats) -> "Mapping[str, Tls
     try:
         return tls_listeners(listeners, stats)
     except TlsError as error:
-        raise SecuredError(str(error)) from error
+        raise SecuredError.of(error) from error

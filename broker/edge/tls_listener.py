@@ -22,8 +22,11 @@ from broker.edge import tls_context
 from broker.edge.key_stores import Material, TlsError, material_of
 from broker.node import EdgeStats
 from broker.rights.principal_names import NoRuleError, PrincipalRules, rfc2253
+from protocol.fault_codes import FaultCode
 
 logger = logging.getLogger(__name__)
+
+_CODE: Final = {"code": FaultCode.TLS_FAILED.value}
 
 POLL_S: Final = 2.0
 DAY_MS: Final = 86_400_000
@@ -101,16 +104,18 @@ class TlsListener:
         self._stats.certificate_failures += 1
         if reason != self._told:
             text = "listener %s keeps its certificate, the new one cannot be used: %s"
-            logger.error(text, self.name, reason)
+            logger.error(text, self.name, reason, extra=_CODE)
         self._told = reason
 
     def tell(self, now_ms: int) -> None:
         """Say whether the certificate ends soon. `now_ms`: since the epoch."""
         days = (self.ends_ms - now_ms) / DAY_MS
         if days < 0:
-            logger.error("the certificate of listener %s has ended: clients refuse it", self.name)
+            text = "the certificate of listener %s has ended: clients refuse it"
+            logger.error(text, self.name, extra=_CODE)
         elif days < SOON_DAYS:
-            logger.warning("the certificate of listener %s ends in %.1f days", self.name, days)
+            text = "the certificate of listener %s ends in %.1f days"
+            logger.warning(text, self.name, days, extra=_CODE)
 
     async def run(self) -> None:
         """Look at the files again and again, until cancelled."""

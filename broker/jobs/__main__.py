@@ -27,6 +27,7 @@ from broker.jobs.worker.channel import AgentGoneError, Channel
 from broker.jobs.worker.pipe_frames import FrameError, settings_of_json
 from broker.jobs.worker.worker import Worker
 from coordinator.replica import ReplicaStoppedError, first_error
+from protocol.fault_codes import coded
 from protocol.types import Incarnation
 from storage.stores.object_store import StoreError
 from storage.stores.open_store import open_store
@@ -73,7 +74,8 @@ async def _main(connection: socket.socket) -> NoReturn:
     except* AgentGoneError:
         code = 0
     except* (ReplicaStoppedError, StoreError, FrameError, ValueError) as group:
-        logger.error("the worker of the jobs ends: %s", first_error(group))  # noqa: TRY400 - A sentence.
+        text, error = "the worker of the jobs ends: %s", first_error(group)
+        logger.error(text, error, extra=coded(error))  # noqa: TRY400 - A sentence.
     # Here and now: a thread that waits for a disk must not keep the process.
     logging.shutdown()
     os._exit(code)

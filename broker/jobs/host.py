@@ -35,6 +35,7 @@ from coordinator.log_client import Applied, LogClient
 from coordinator.proposer import NotDoneError
 from coordinator.replica import BUGS, ReplicaStoppedError, first_error
 from coordinator.snapshot.manifest import encode_published
+from protocol.fault_codes import coded
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.stores.object_store import StoreError
 
@@ -366,7 +367,8 @@ class JobHost:
             except SessionLostError as error:
                 logger.info("the log was not cut: %s", error)
             except LogError as error:
-                logger.warning("the log could not be cut, trying again: %s", error)
+                text = "the log could not be cut, trying again: %s"
+                logger.warning(text, error, extra=coded(error))
                 await asyncio.sleep(CUT_RETRY_S)
             else:
                 self._told = newest

@@ -45,6 +45,7 @@ from coordinator.commands.entries import ChunkCommitted, CommitChunk, DeleteTopi
 from coordinator.log.metadata_log import LogError, LogUnavailableError
 from coordinator.log_client import Applied, FirstNotDoneError, LogClient, NotDoneError
 from protocol.errors import ErrorCode
+from protocol.fault_codes import coded
 from protocol.records import HEADER_BYTES, BatchHeader, read_header
 from protocol.types import INCARNATION_NONE, Buffer, Incarnation, TopicId
 from storage.accumulator import Accumulator, PendingBatch
@@ -385,7 +386,8 @@ class ProducePath:
         elif error is None:
             chunk.durable = True
         else:
-            logger.warning("chunk %s is given up: %s", chunk.chunk_id.key, error)
+            text = "chunk %s is given up: %s"
+            logger.warning(text, chunk.chunk_id.key, error, extra=coded(error))
             self._give_up(
                 chunk, ErrorCode.KAFKA_STORAGE_ERROR, f"the object store did not take it: {error}"
             )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from broker.cluster.agreed_clock import TOLERANCE_MS, AgreedClock
 from broker.cluster.refusals import Refusals
+from protocol.fault_codes import FaultCode, coded
 from storage.stores.object_store import (
     DeleteRefusal,
     ObjectStore,
@@ -83,6 +84,7 @@ class StoreTime:
                 " what retention deletes by is the earlier one",
                 abs(skew_ms) / 1000,
                 side,
+                extra={"code": FaultCode.CLOCK_SKEW.value},
             )
         if other_ms := self._clock.other_ms:
             side = "forward" if other_ms > 0 else "back"
@@ -108,7 +110,7 @@ class StoreTime:
             old = [info.key for info in page if info.modified_ms < newest_ms - LEFT_BEHIND_MS]
             await self._delete(list(dict.fromkeys([*self._measured, *old])))
         except StoreError as error:
-            logger.info("objects of measurements stay for now: %s", error)
+            logger.info("objects of measurements stay for now: %s", error, extra=coded(error))
         else:
             self._measured.clear()
 
@@ -122,4 +124,4 @@ class StoreTime:
 
 
 def _tell(error: Exception, _failures: int) -> None:
-    logger.warning("the object store's clock could not be read: %s", error)
+    logger.warning("the object store's clock could not be read: %s", error, extra=coded(error))

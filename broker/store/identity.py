@@ -15,6 +15,7 @@ import json
 import random
 
 from coordinator.log.metadata_log import LogRefusedError, MetadataLog
+from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import POSITION_ZERO
 from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
@@ -33,8 +34,10 @@ PUT_ONCE_KEY = "put-once"
 FORMAT_VERSION = 1
 
 
-class ClusterMismatchError(Exception):
+class ClusterMismatchError(FaultError):
     """The store or the log is another cluster's, or of another life; the sentence says which."""
+
+    fault = FaultCode.OTHER_CLUSTER
 
 
 async def check(
@@ -59,7 +62,7 @@ async def check(
             )
         await cluster_identity.claim_store(store, identity)
     except StoreRefusedError as error:
-        raise ClusterMismatchError(str(error)) from error
+        raise ClusterMismatchError.of(error) from error
     await _claim_life(store, life)
     await check_puts_once(store, PUT_ONCE_KEY, b"%016x" % rng.getrandbits(64))
     return life
@@ -76,7 +79,7 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
     try:
         written = await log.identify(json.dumps(ours, sort_keys=True).encode())
     except LogRefusedError as error:
-        raise ClusterMismatchError(str(error)) from error
+        raise ClusterMismatchError.of(error) from error
     try:
         match json.loads(written):
             case {
@@ -97,7 +100,8 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
     if version > FORMAT_VERSION:
         raise ClusterMismatchError(
             f"the metadata log has format version {version}, newer than {FORMAT_VERSION}, the"
-            " newest known here: use a newer release"
+            " newest known here: use a newer release",
+            fault=FaultCode.VERSION_MISMATCH,
         )
     if (cluster_id, era) != (identity.cluster_id, identity.era):
         raise ClusterMismatchError(

@@ -15,6 +15,7 @@ from typing import Final
 
 from coordinator.commands.entries import Tick
 from coordinator.log_client import Applied, LogClient
+from protocol.fault_codes import coded
 from protocol.types import Incarnation, Position
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import ObjectStore, StoreError
@@ -62,7 +63,8 @@ class LogCheckpoints:
             async with asyncio.timeout(LAST_S_MAX):
                 await self._advance()
         except (StoreError, TimeoutError) as error:
-            logger.warning("the store was not told how far the log is: %r", error)
+            text = "the store was not told how far the log is: %r"
+            logger.warning(text, error, extra=coded(error))
 
     def _session_changed(self, incarnation: Incarnation | None) -> None:
         if incarnation is not None:
@@ -99,4 +101,5 @@ class LogCheckpoints:
 
 def _tell(error: Exception, failures: int) -> None:
     if failures == 1:
-        logger.warning("the store does not know yet how far the log is: %s", error)
+        text = "the store does not know yet how far the log is: %s"
+        logger.warning(text, error, extra=coded(error))

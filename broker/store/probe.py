@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
+from protocol.fault_codes import FaultCode, Sentence, coded, fault_of
 from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError
 
@@ -19,7 +20,7 @@ class StoreProbe:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self.trouble: str | None = None
+        self.trouble: Sentence | None = None
         """Why it is away; None while it answers."""
 
     async def run(self) -> None:
@@ -30,16 +31,17 @@ class StoreProbe:
                 if trouble is None:
                     logger.info("the object store answers again")
                 else:
-                    logger.warning("the object store is away: %s", trouble)
+                    logger.warning("the object store is away: %s", trouble, extra=coded(trouble))
             self.trouble = trouble
             await asyncio.sleep(PROBE_S if trouble is None else PROBE_FAILED_S)
 
-    async def _probe(self) -> str | None:
+    async def _probe(self) -> Sentence | None:
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await self._store.get(cluster_identity.KEY)
         except StoreError as error:
-            return str(error) or type(error).__name__
+            return Sentence(str(error) or type(error).__name__, fault_of(error))
         except TimeoutError:
-            return f"no answer within {PROBE_TIMEOUT_S:g} s"
+            text = f"no answer within {PROBE_TIMEOUT_S:g} s"
+            return Sentence(text, FaultCode.STORE_UNREACHABLE)
         return None

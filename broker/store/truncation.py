@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from broker.jobs.kinds import unnamed_objects
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
+from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import Position, revision_of
 from storage.formats import chunk
 from storage.formats.chunk import ChunkFormatError
@@ -34,8 +35,10 @@ OBJECTS: Final = ("chunks", "segments", "indexes")
 SNAPSHOTS: Final = "snapshots"
 
 
-class TruncatedLogError(Exception):
+class TruncatedLogError(FaultError):
     """The log is older than the store; the sentence says how that is known and what to do."""
+
+    fault = FaultCode.OLDER_LOG
 
 
 class Trace(NamedTuple):

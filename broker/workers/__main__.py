@@ -19,6 +19,7 @@ from broker.environment import software_version
 from broker.workers.link import Link
 from broker.workers.messages import MessageError
 from broker.workers.seats import Seat, own_ports, settings_of
+from protocol.fault_codes import told
 
 LEFT, FAILED, MISUSED = 0, 1, 2
 
@@ -38,7 +39,7 @@ def main() -> int:
     try:
         return _run(link, link.hello())
     except (AgentError, ValueError, SettingsError) as error:
-        link.refused(str(error))
+        link.refused(told(error))
     except MessageError as error:
         sys.stderr.write(f"{error}\n")
     finally:

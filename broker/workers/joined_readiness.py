@@ -4,7 +4,7 @@ One that is ready is enough: only who serves listens at the shared ports, so cli
 are not is a note then, as whatever is no reason to send clients elsewhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 SILENT: Final = {"ready": False, "reasons": ["it does not answer, or is being started"]}
@@ -17,11 +17,17 @@ def join(told: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
     reasons = _of_each(each_said, "reasons")
     notes = [*(reasons if ready else ()), *_of_each(each_said, "notes")]
     joined: dict[str, Any] = {"ready": ready, "reasons": [] if ready else reasons}
+    if codes := _codes(each_said.values()):
+        joined["codes"] = codes
     if notes:
         joined["notes"] = notes
     if overloaded := _of_each(each_said, "overloaded"):
         joined["overloaded"] = overloaded
     return joined
+
+
+def _codes(said: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({code for each in said for code in each.get("codes", ())})
 
 
 def _of_each(said: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:

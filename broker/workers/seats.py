@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from broker.config.addresses import WILDCARD_HOSTS, Address, NamedAddress
 from broker.config.settings import ONE_AGENT, MiB, Settings, advertised, name_of
+from coordinator.commands.entries import Listener
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
 PORT_MAX: Final = 65_535
@@ -118,6 +119,19 @@ def own_places(settings: Settings, workers: int) -> list[tuple[str, int]]:
 def own_ports(settings: Settings, number: int) -> dict[str, int]:
     """By Kafka listener. `settings`: as they were written, before ports were bound."""
     return {name: port for name, _, port in _own(settings, number)}
+
+
+def told_addresses(settings: Settings, workers: int, *, host_name: str) -> list[Listener]:
+    """Where clients are told that the agents of these settings are, of all workers."""
+    if workers == 1:
+        ports = {each.name: each.port or 0 for each in settings.listen}
+        return list(advertised(settings, ports=ports, host_name=host_name))
+    found: list[Listener] = []
+    for number in range(1, workers + 1):
+        told = tuple(_advertised(settings, each, number) for each in settings.advertise)
+        ports = own_ports(settings, number)
+        found += advertised(replace(settings, advertise=told), ports=ports, host_name=host_name)
+    return found
 
 
 def node_name(settings: Settings, *, ports: Mapping[str, int], host_name: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from broker import logs
 from broker.config.settings import Loaded, Settings
 from broker.config.values import SettingsError
+from broker.doors import fault_of_address
 from broker.environment import available_cores, boot_ms, software_version, spawn_module
 from broker.workers import joined_readiness, orphans, seats
 from broker.workers.joined_metrics import JoinedMetrics
@@ -29,6 +30,7 @@ from broker.workers.life import Life, Spawn
 from broker.workers.messages import Subject
 from broker.workers.seats import Seat
 from broker.workers.supervision import AllEnd, Ended, Over, step_after
+from protocol.fault_codes import FaultError
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ Texts = Mapping[str, Any]
 """The arguments of `broker.config.settings.load`, but for the environment, which workers inherit."""
 
 
-class WorkersError(Exception):
+class WorkersError(FaultError):
     """They cannot be started, or cannot go on; the sentence says why and what to do."""
 
 
@@ -135,7 +137,8 @@ def _hold(host: str, port: int, setting: str, held: list[socket.socket]) -> int:
         reason = error.strerror or str(error)
         raise WorkersError(
             f"cannot listen on {host}:{port} ({reason}):"
-            f" end what uses it, or set another address ({setting})"
+            f" end what uses it, or set another address ({setting})",
+            fault=fault_of_address(error),
         ) from error
     return bound
 

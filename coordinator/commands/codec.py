@@ -30,6 +30,7 @@ from coordinator.commands.encoding import (
     read_signed,
 )
 from coordinator.commands.entries import Command, Entry
+from protocol.fault_codes import FaultCode
 from protocol.types import Incarnation
 
 __all__ = [
@@ -102,7 +103,10 @@ def decode_entry(data: bytes) -> Entry:
         raise CodecError(f"an entry of {len(data)} bytes")
     version, checksum = _HEAD.unpack_from(data)
     if version != FORMAT_VERSION:
-        raise CodecError(f"an entry of format version {version}; known is {FORMAT_VERSION}")
+        raise CodecError(
+            f"an entry of format version {version}; known is {FORMAT_VERSION}",
+            fault=FaultCode.VERSION_MISMATCH,
+        )
     if crc32c(memoryview(data)[_HEAD.size :], _VERSION_CRC) != checksum:
         raise CodecError("an entry whose checksum is wrong")
     try:
@@ -113,7 +117,7 @@ def decode_entry(data: bytes) -> Entry:
         commands: list[Command] = []
         while count > 0:
             if (read := READERS.get(data[at])) is None:
-                raise CodecError(f"a command of kind {data[at]}")
+                raise CodecError(f"a command of kind {data[at]}", fault=FaultCode.VERSION_MISMATCH)
             command, at = read(data, at + 1)
             commands.append(command)
             count -= 1

@@ -7,6 +7,7 @@ bytes end or are no text, which `codec.decode_entry` catches once around its who
 
 from typing import Final
 
+from protocol.fault_codes import FaultError
 from protocol.types import TopicId
 
 STRING_BYTES_MAX: Final = 32_767
@@ -22,7 +23,7 @@ I32: Final = range(-(1 << 31), 1 << 31)
 TOPIC_ID_BYTES: Final = 16
 
 
-class CodecError(Exception):
+class CodecError(FaultError):
     """These bytes are no entry, or this value does not fit into one."""
 
 

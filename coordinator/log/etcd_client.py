@@ -32,6 +32,7 @@ from grpc.aio import EOF  # type: ignore[attr-defined]  # Not in the published s
 
 from coordinator.log import etcd_pb2 as pb
 from coordinator.log.metadata_log import LogRefusedError, LogReplacedError, LogUnavailableError
+from protocol.fault_codes import FaultCode
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,14 @@ UNAVAILABLE_CODES = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.UNKNOWN,
 }
+
+
+class _AwayError(LogUnavailableError):
+    fault = FaultCode.ETCD_UNREACHABLE
+
+
+class _DeniedError(LogRefusedError):
+    fault = FaultCode.ETCD_REFUSED
 
 
 class LeaseNotFoundError(Exception):
@@ -378,10 +387,8 @@ class EtcdClient:
                     pause_s = LOGIN_PAUSE_S
                 if self._closed or loop.time() + pause_s >= end_s:
                     if is_refused:
-                        raise LogRefusedError(str(refused)) from refused
-                    raise LogUnavailableError(
-                        f"no answer from etcd, {failures} tries: {error}"
-                    ) from error
+                        raise _DeniedError(str(refused)) from refused
+                    raise _AwayError(f"no answer from etcd, {failures} tries: {error}") from error
                 await asyncio.sleep(pause_s)
             else:
                 self._check_cluster(member, response)
@@ -394,7 +401,7 @@ class EtcdClient:
         except grpc.aio.AioRpcError as error:
             raise _translated(error.code(), error.details() or "") from error
         except _BrokenStreamError as error:
-            raise LogUnavailableError(f"the stream ended: {error}") from error
+            raise _AwayError(f"the stream ended: {error}") from error
         except asyncio.CancelledError:
             # A call that was ended (a closed channel, a silent watch) "cancels" whoever reads it,
             # though nobody cancelled that task. Passed on, it would end the task without a word.
@@ -416,12 +423,12 @@ class EtcdClient:
             self._switch_from(member)
             self._token = None
             why = f"etcd at {member.endpoint.target} fell silent" if silence.fallen else str(error)
-            raise LogUnavailableError(f"the watch broke off: {why}") from error
+            raise _AwayError(f"the watch broke off: {why}") from error
         finally:
             timer.cancel()
         if response is EOF:
             self._switch_from(member)
-            raise LogUnavailableError(f"the watch ended: {await call.details()}")
+            raise _AwayError(f"the watch ended: {await call.details()}")
         self._check_cluster(member, response)
         self._revision_seen = max(self._revision_seen, response.header.revision)
         message: pb.WatchResponse = response
@@ -434,9 +441,9 @@ class EtcdClient:
             raise CompactedError
         reason = response.cancel_reason or "no reason given"
         if "permission denied" in reason:
-            raise LogRefusedError(f"etcd refuses the watch: {reason}")
+            raise _DeniedError(f"etcd refuses the watch: {reason}")
         self._token = None
-        raise LogUnavailableError(f"etcd ended the watch: {reason}")
+        raise _AwayError(f"etcd ended the watch: {reason}")
 
     async def _look_at_files(self) -> None:
         """Take passwords and certificates that have changed. Keeping alive calls, if nobody else."""
@@ -540,21 +547,21 @@ def _translated(code: grpc.StatusCode, details: str) -> Exception:
     if code == grpc.StatusCode.OUT_OF_RANGE:
         if "compacted" in details:
             return CompactedError()
-        return LogUnavailableError(f"this member of etcd is behind: {details}")
+        return _AwayError(f"this member of etcd is behind: {details}")
     if "database space exceeded" in details:
         # It may have taken effect nevertheless: etcd carries out the request that found its
         # quota reached. Whoever must know repeats it.
-        return LogRefusedError(
+        return _DeniedError(
             "etcd's database has reached its quota and takes no more: compact and defragment it,"
             " then `etcdctl alarm disarm`"
         )
     if code in UNAVAILABLE_CODES:
-        return LogUnavailableError(f"{code.name}: {details}")
+        return _AwayError(f"{code.name}: {details}")
     if code == grpc.StatusCode.UNAUTHENTICATED or "auth store is old" in details:
         return _TokenError(details)
     if "user name is empty" in details:
-        return LogRefusedError("etcd asks for a user and a password")
-    return LogRefusedError(f"etcd refuses: {code.name}: {details}")
+        return _DeniedError("etcd asks for a user and a password")
+    return _DeniedError(f"etcd refuses: {code.name}: {details}")
 
 
 def _is_cancelled() -> bool:

@@ -20,6 +20,7 @@ Every adapter passes `tests/contracts/test_metadata_log.py`.
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import Incarnation, Position
 
 LAST_UNKNOWN = -2
@@ -31,7 +32,7 @@ SESSIONS_KEPT_MAX = 1000
 agent that comes back must find how far it had got."""
 
 
-class LogError(Exception):
+class LogError(FaultError):
     """A call on the metadata log did not succeed. Always one of the subclasses."""
 
 
@@ -59,6 +60,8 @@ class LogReplacedError(LogError):
     """The log under this adapter is not the one that it was: an older state of it was put back, or
     another log stands in its place. Final: whoever used the adapter ends, and acknowledges nothing
     that it has not acknowledged before. The message says how it was noticed."""
+
+    fault = FaultCode.OLDER_LOG
 
 
 class FirstFailedError(LogError):

@@ -37,7 +37,7 @@ from coordinator.log.metadata_log import (
     SessionLostError,
     SessionState,
 )
-from coordinator.log.sqlite_file import SqliteFile
+from coordinator.log.sqlite_file import SqliteFile, fault_of_sqlite
 from protocol.types import POSITION_ZERO, Incarnation, Position, position, revision_of
 
 logger = logging.getLogger(__name__)
@@ -187,7 +187,8 @@ class _Worker:
                 sqlite3.SQLITE_NOTADB,
             ):
                 return [LogRefusedError(f"the log is damaged: {error}")] * len(jobs)
-            return [LogUnavailableError(f"the log could not be written: {error}")] * len(jobs)
+            sentence = f"the log could not be written: {error}"
+            return [LogUnavailableError(sentence, fault=fault_of_sqlite(error))] * len(jobs)
         return results
 
     def _forget_appended(self) -> None:

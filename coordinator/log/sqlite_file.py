@@ -9,6 +9,7 @@ Left out: what is in the tables (`sqlite`). All of it belongs to one thread.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
+from protocol.fault_codes import FaultCode
 
 APPLICATION_ID = 0x4672617A
 """Marks the file as ours ("Fraz")."""
@@ -64,6 +66,19 @@ and the revision of entry 0. `bound`: what was published, the revisions of the o
 of the cut, and the newest session that is not kept in `newest` any more."""
 
 
+_FAULTS = {
+    sqlite3.SQLITE_FULL: FaultCode.DISK_FULL,
+    sqlite3.SQLITE_CANTOPEN: FaultCode.DATA_FOLDER_DENIED,
+    sqlite3.SQLITE_PERM: FaultCode.DATA_FOLDER_DENIED,
+    sqlite3.SQLITE_READONLY: FaultCode.DATA_FOLDER_DENIED,
+}
+
+
+def fault_of_sqlite(error: sqlite3.Error) -> FaultCode | None:
+    """What SQLite's own code says; the upper bits of one only say more."""
+    return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+
+
 class _FileState(NamedTuple):
     """What tells that a file is still the one it was, and holds what it held."""
 
@@ -98,12 +113,15 @@ class SqliteFile:
             except sqlite3.Error as error:
                 self.close()
                 raise LogRefusedError(
-                    f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}"
+                    f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}",
+                    fault=fault_of_sqlite(error),
                 ) from error
             except OSError as error:
                 self.close()
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 raise LogRefusedError(
-                    f"the log {self._path} cannot be opened: {error.strerror or error}"
+                    f"the log {self._path} cannot be opened: {error.strerror or error}",
+                    fault=FaultCode.DISK_FULL if full else FaultCode.DATA_FOLDER_DENIED,
                 ) from error
             except LogRefusedError:
                 self.close()
@@ -179,7 +197,8 @@ class SqliteFile:
         except BlockingIOError:
             raise LogRefusedError(
                 f"the log {self._path} is in use by another process; an embedded log serves one"
-                " agent"
+                " agent",
+                fault=FaultCode.DATA_FOLDER_IN_USE,
             ) from None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -191,7 +210,8 @@ class SqliteFile:
         if version > FORMAT_VERSION:
             raise LogRefusedError(
                 f"the log {self._path} has format {version}, written by a newer version; this one"
-                f" reads up to {FORMAT_VERSION}"
+                f" reads up to {FORMAT_VERSION}",
+                fault=FaultCode.VERSION_MISMATCH,
             )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

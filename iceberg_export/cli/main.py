@@ -39,6 +39,7 @@ from iceberg_export.tasks import spark
 from iceberg_export.units import parse_bytes, parse_duration_ms
 from iceberg_export.verify.proof import Verdict, verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert
+from protocol.fault_codes import told
 
 EXIT_CODES = (
     "Exit codes: 0 done (verify: exact; status: nothing is wrong); 1 something failed, or differs; "
@@ -250,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.call(arguments)
     except ExportError as error:
-        print(f"frazil export: {error}", file=sys.stderr)
+        print(f"frazil export: {told(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("frazil export: interrupted; nothing half-done is visible", file=sys.stderr)

@@ -28,6 +28,7 @@ from iceberg_export.upkeep.redact import plan_redaction, redact
 from iceberg_export.upkeep.replay import replay
 from iceberg_export.upkeep.reset import ResetReport, reset_offsets
 from iceberg_export.upkeep.target import End, Target, find_offsets, parse_target, parse_time
+from protocol.fault_codes import told
 
 OLDER_THAN_MS_MIN = 3_600_000
 OLDER_THAN_MS = 3 * 86_400_000
@@ -154,7 +155,9 @@ def _move(session: Session, job: Job, topic: Topic, to: Mapping[int, int] | None
         source = table_source(job, topic, offsets)
         session.client.report_progress(topic, offsets, source)
     except ExportError as error:
-        session.progress.say(f"the agents did not hear of it, the next run tells them: {error}")
+        session.progress.say(
+            f"the agents did not hear of it, the next run tells them: {told(error)}"
+        )
     return report
 
 
@@ -270,7 +273,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
             except (AgentError, SparkError):
                 raise
             except ExportError as error:
-                session.progress.say(f"{topic.title}: {error}")
+                session.progress.say(f"{topic.title}: {told(error)}")
                 code = max(code, error.exit_code)
                 continue
             for table in found:
@@ -295,7 +298,7 @@ def _keep(
     except (AgentError, SparkError):
         raise
     except ExportError as error:
-        session.progress.say(f"{name}: {error}")
+        session.progress.say(f"{name}: {told(error)}")
         return error.exit_code
     return 0
 

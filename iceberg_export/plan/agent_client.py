@@ -23,6 +23,7 @@ from iceberg_export.errors import AgentError, PlanError
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, join_parts, merge_plans, parse_plan
 from iceberg_export.plan.trust import NOT_PINNED, PinnedStore, check_store
 from iceberg_export.table.topic_settings import PREFIX
+from protocol.fault_codes import FaultCode, FaultError, Sentence, fault_of
 
 ROUNDS = 3
 PAUSE_S = 1.0
@@ -31,6 +32,9 @@ RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 """A plan of 5000 spans in each of 1000 partitions has fewer."""
 ERROR_BYTES_MAX = 64 * 1024
+
+
+_CODES = frozenset(FaultCode)
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -258,6 +262,7 @@ class AgentClient:
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         failures: dict[str, str] = {}
+        fault: FaultCode | None = None
         for attempt in range(ROUNDS):
             if attempt:
                 self._sleep(PAUSE_S * attempt)
@@ -265,9 +270,10 @@ class AgentClient:
                 try:
                     return self._once(address, method, path, body)
                 except _TryAnotherError as error:
-                    failures[address] = str(error)
+                    failures[address], fault = str(error), error.fault
         tried = "; ".join(f"{address}: {failures[address]}" for address in self._addresses)
-        raise AgentError(f"no agent answers ({tried}); set agent=http://host:9094 to a live one")
+        said = f"no agent answers ({tried}); set agent=http://host:9094 to a live one"
+        raise AgentError(said, fault=fault or FaultCode.CLUSTER_UNREACHABLE)
 
     def _opener(self) -> Callable[..., Any]:
         """What sends requests, trusting whom is to be trusted now. Raises SettingsError."""
@@ -288,10 +294,13 @@ class AgentClient:
                 text = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             message = _error_text(error.read(ERROR_BYTES_MAX))
+            fault = fault_of(message)
             if error.code in RETRIABLE_STATUS:
-                raise _TryAnotherError(f"HTTP {error.code} {message}".strip()) from error
+                said = f"HTTP {error.code} {message}".strip()
+                raise _TryAnotherError(said, fault=fault) from error
             raise AgentError(
-                f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {message or error.reason}"
+                f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {message or error.reason}",
+                fault=fault,
             ) from error
         except (URLError, HTTPException, OSError) as error:
             reason = error.reason if isinstance(error, URLError) else error
@@ -299,11 +308,11 @@ class AgentClient:
                 said = (
                     f"its certificate is not trusted ({reason.verify_message}): is agent.ca right?"
                 )
-                raise _TryAnotherError(said) from error
+                raise _TryAnotherError(said, fault=FaultCode.TLS_FAILED) from error
             if isinstance(reason, ssl.SSLError) and "ALERT" in (reason.reason or ""):
                 told = reason.reason.replace("_", " ").lower()
                 raise _TryAnotherError(
-                    f"it refuses: {told} (agent.cert is what one shows)"
+                    f"it refuses: {told} (agent.cert is what one shows)", fault=FaultCode.TLS_FAILED
                 ) from error
             raise _TryAnotherError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(text) > ANSWER_BYTES_MAX:
@@ -327,20 +336,21 @@ def _has_default_table(configs: Mapping[str, str]) -> bool:
     return enabled and not configs.get(f"{PREFIX}table", "").strip()
 
 
-class _TryAnotherError(Exception):
+class _TryAnotherError(FaultError):
     """This agent cannot answer now."""
 
 
 def _error_text(body: bytes) -> str:
-    """Returns the message in an error's body: our JSON's, or the first line of the text."""
+    """Returns the message in an error's body: our JSON's, with its code, or the first line of the text."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)
     except ValueError:
         return text.splitlines()[0][:200] if text else ""
-    if isinstance(found, dict):
-        return str(found.get("error") or found.get("message") or "")
-    return ""
+    if not isinstance(found, dict):
+        return ""
+    message, code = str(found.get("error") or found.get("message") or ""), found.get("code")
+    return Sentence(message, FaultCode(code)) if code in _CODES else message
 
 
 class Pinned:

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from iceberg_export.errors import StoreReadError
 from iceberg_export.plan.splits import PlannedSpan, StoreAddress
+from protocol.fault_codes import FaultCode
 
 GAP_BYTES_MAX = 256 * 1024
 """Unwanted bytes that are cheaper to read than a second request."""
@@ -123,7 +124,10 @@ class FolderReader:
                         break
                     got += count
         except OSError as error:
-            raise StoreReadError(f"cannot read chunk {path}: {error.strerror or error}") from error
+            raise StoreReadError(
+                f"cannot read chunk {path}: {error.strerror or error}",
+                fault=FaultCode.DATA_FOLDER_DENIED if isinstance(error, PermissionError) else None,
+            ) from error
         return _is_digits(memoryview(data)[:got], key, start, length)
 
 
@@ -143,15 +147,23 @@ class S3Reader:
         self._name = name
 
     def read(self, key: str, start: int, length: int) -> memoryview:
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
+        denials = (PermissionError, PermissionDeniedError, UnauthenticatedError)
         try:
             data = memoryview(self._store.get_range(key, start=start, length=length))
         except (FileNotFoundError, PermissionError) as error:
-            raise StoreReadError(f"cannot read {self._name}/{key}: {_line(error)}") from error
-        except (BaseError, OSError, ValueError) as error:
+            missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error)
             raise StoreReadError(
-                f"cannot read {self._name}/{key}: {_line(error)}", again=True
+                f"cannot read {self._name}/{key}: {_line(error)}",
+                fault=None if missing else FaultCode.STORE_DENIED,
+            ) from error
+        except (BaseError, OSError, ValueError) as error:
+            denied = isinstance(error, denials)
+            raise StoreReadError(
+                f"cannot read {self._name}/{key}: {_line(error)}",
+                again=True,
+                fault=FaultCode.STORE_DENIED if denied else FaultCode.STORE_UNREACHABLE,
             ) from error
         return _is_digits(data, key, start, length)
 

@@ -40,6 +40,7 @@ from iceberg_export.runs.status import (
 from iceberg_export.runs.table_choice import each_table
 from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
+from protocol.fault_codes import Sentence, fault_of, told
 
 PAUSE_SLICE_S = 0.2
 FAILED_ROUND_PAUSE_MS_MAX = 60_000
@@ -146,7 +147,7 @@ class Runner:
                 # Of all topics: an agent, Spark, the catalog. They may come back.
                 self.numbers.rounds_failed += 1
                 wait_ms = min(interval_ms, FAILED_ROUND_PAUSE_MS_MAX)
-                self._print_failed_round(str(error))
+                self._print_failed_round(told(error))
                 if isinstance(error, SparkError):
                     self.session.close()
             self._pause(started_ms + wait_ms)
@@ -261,14 +262,15 @@ class Runner:
         now = self._remember(topic, error)
         if is_worth_reporting(before, now):
             then = f"; the next try is in {show_duration(now.pause_ms)}" if now.pause_ms else ""
-            self.session.progress.say(f"{topic.title}: {error}{then}")
+            text = f"{topic.title}: {error}{then}"
+            self.session.progress.say(told(Sentence(text, fault_of(error))))
         return error.exit_code
 
     def _remember(self, topic: Topic, error: ExportError) -> FailedExports:
         self._caught_up_ms.pop(topic.key, None)
         now = count_failure(
             self._failing.get(topic.key),
-            str(error),
+            told(error),
             configs=topic.configs,
             began_ms=self._round_began_ms,
             interval_ms=self._interval_ms,
@@ -346,7 +348,9 @@ class Runner:
             self.session.client.report_progress(topic, offsets, source)
         except AgentError as error:
             if not self._reports_refused:
-                self.session.progress.say(f"the agents do not hear how far tables are: {error}")
+                self.session.progress.say(
+                    f"the agents do not hear how far tables are: {told(error)}"
+                )
             self._reports_refused = True
             return
         self._reports_refused = False

@@ -11,6 +11,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from protocol.fault_codes import FaultCode
 from protocol.types import Buffer
 from storage.formats.chunk import CLUSTER_ID_BYTES_MAX
 from storage.stores.object_store import (
@@ -86,7 +87,8 @@ def decode_identity(data: Buffer) -> ClusterIdentity:
         if version > FORMAT_VERSION:
             raise StoreRefusedError(
                 f"{KEY} has format version {version} (cluster {cluster_id!r}, era {era}), newer "
-                f"than {FORMAT_VERSION}, the newest known here: use a newer release"
+                f"than {FORMAT_VERSION}, the newest known here: use a newer release",
+                fault=FaultCode.VERSION_MISMATCH,
             )
         fields: dict[str, str | int] = {
             "cluster_id": cluster_id,
@@ -128,6 +130,7 @@ async def claim_store(store: ObjectStore, identity: ClusterIdentity) -> ClusterI
         raise StoreRefusedError(
             f"the object store belongs to {present.describe()}, but this agent to "
             f"{identity.describe()}: "
-            "point it to another bucket or prefix, or set the right cluster id"
+            "point it to another bucket or prefix, or set the right cluster id",
+            fault=FaultCode.OTHER_CLUSTER,
         )
     return present

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from protocol.fault_codes import FaultCode
 from protocol.types import Buffer
 from storage.stores.adapter_rules import (
     PAGE_OBJECTS_MAX,
@@ -67,6 +68,11 @@ _REFUSALS: Final = {
     errno.EISDIR: "is not possible, it is a folder",
     errno.ENAMETOOLONG: "is not possible, the path is too long",
 }
+_FAULTS: Final = {
+    errno.ENOSPC: FaultCode.DISK_FULL,
+    errno.EDQUOT: FaultCode.DISK_FULL,
+}
+"""Of the refusals; the others are about the right to the folder, or about what the folder is."""
 
 
 class _Linked(NamedTuple):
@@ -141,7 +147,8 @@ class DiskStore:
             place = f"{doing} in the folder {self._root}"
             refusal = _REFUSALS.get(error.errno or 0)
             if refusal is not None:
-                raise StoreRefusedError(f"{place} {refusal}") from error
+                fault = _FAULTS.get(error.errno or 0, FaultCode.DATA_FOLDER_DENIED)
+                raise StoreRefusedError(f"{place} {refusal}", fault=fault) from error
             raise StoreUnavailableError(f"{place}: {error}") from error
 
     def _prepare(self) -> None:
@@ -158,7 +165,10 @@ class DiskStore:
     def _check_there(self) -> None:
         """What is not found is not there, unless all is gone: the folder may be a mount."""
         if not self._temporary.is_dir():
-            raise StoreRefusedError(f"the folder {self._root} of the object store is gone")
+            raise StoreRefusedError(
+                f"the folder {self._root} of the object store is gone",
+                fault=FaultCode.DATA_FOLDER_DENIED,
+            )
 
     def _sweep(self) -> None:
         """Remove temporary files of processes that died. The disk's own clock decides."""

@@ -10,10 +10,11 @@ Left out on purpose: renames, appends, conditional overwrites, listings with del
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import Buffer
 
 
-class StoreError(Exception):
+class StoreError(FaultError):
     """A call on the object store did not succeed. Always one of the subclasses."""
 
 
@@ -22,6 +23,8 @@ class StoreUnavailableError(StoreError):
 
     The call may or may not have taken effect; the same call may be made again.
     """
+
+    fault = FaultCode.STORE_UNREACHABLE
 
 
 class StoreRefusedError(StoreError):

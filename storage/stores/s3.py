@@ -32,6 +32,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, UnauthenticatedError
 from obstore.store import S3Store as Blobs
 
+from protocol.fault_codes import FaultCode
 from protocol.types import Buffer
 from storage.stores.adapter_rules import (
     PAGE_OBJECTS_MAX,
@@ -73,6 +74,7 @@ _PASSING_CODES: Final = frozenset(
         "XAmzContentChecksumMismatch",
     }
 )
+_SKEW_CODES: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _NO_CREDENTIALS: Final = "NoCredentialsError"
 """In the text of obstore's error, when AWS's tools found none."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -269,7 +271,9 @@ class S3Store:
         try:
             return _make_blobs(address, aws, endpoint, region, path_style=self._path_style)
         except (BaseError, OSError, ValueError) as error:
-            raise StoreRefusedError(f"the S3 client cannot be set up: {error}") from error
+            raise StoreRefusedError(
+                f"the S3 client cannot be set up: {error}", fault=FaultCode.WRONG_VALUE
+            ) from error
 
     async def _make_aws(self) -> "AwsSession":
         """`_lock` is held."""
@@ -293,7 +297,9 @@ class S3Store:
                 retries_max=RETRIES_MAX,
             )
         except ValueError as error:
-            raise StoreRefusedError(f"the S3 client cannot be set up: {error}") from error
+            raise StoreRefusedError(
+                f"the S3 client cannot be set up: {error}", fault=FaultCode.WRONG_VALUE
+            ) from error
         assert self._aws is not None
         return self._aws
 
@@ -333,7 +339,8 @@ class S3Store:
     def _no_credentials(self, doing: str) -> StoreRefusedError:
         return StoreRefusedError(
             f"{doing} in {self._place()}: no credentials were found; set access key and secret "
-            "key, or what AWS's own tools would look for"
+            "key, or what AWS's own tools would look for",
+            fault=FaultCode.STORE_DENIED,
         )
 
     def _error(self, doing: str, status: int, code: str, message: str) -> StoreError:
@@ -341,14 +348,21 @@ class S3Store:
         sentence = ", ".join(filter(None, (code, message))) or f"status {status}"
         place = f"{doing} in {self._place()}: {sentence}"
         if code == "NoSuchBucket":
-            return StoreRefusedError(f"{place} (create the bucket first)")
+            return StoreRefusedError(
+                f"{place} (create the bucket first)", fault=FaultCode.STORE_DENIED
+            )
         passing = status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
         if passing or (not status and not code):
             return StoreUnavailableError(place)
+        if code in _SKEW_CODES:
+            return StoreRefusedError(f"{place} (set up NTP)", fault=FaultCode.CLOCK_SKEW)
         if status in {401, 403} or code in {"AccessDenied", "InvalidAccessKeyId"}:
             refused = _DeniedError if code == "AccessDenied" else StoreRefusedError
-            return refused(f"{place} (check the credentials and what they permit)")
-        return StoreRefusedError(place)
+            return refused(
+                f"{place} (check the credentials and what they permit)",
+                fault=FaultCode.STORE_DENIED,
+            )
+        return StoreRefusedError(place, fault=FaultCode.STORE_DENIED)
 
     def _place(self) -> str:
         where = self._address.endpoint

@@ -53,6 +53,7 @@ from coordinator.log.metadata_log import (
     LogRefusedError,
     LogUnavailableError,
 )
+from protocol.fault_codes import FaultCode, coded
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Buffer, Position
 
 FRAME_BYTES_MAX: Final = 4 << 20
@@ -184,9 +185,9 @@ def error_fields(error: LogError) -> dict[str, Any]:
         case LogHoleError():
             return {"error": "hole", "message": str(error)}
         case LogRefusedError():
-            return {"error": "refused", "message": str(error)}
+            return {"error": "refused", "message": str(error)} | coded(error)
         case _:
-            return {"error": "unavailable", "message": str(error)}
+            return {"error": "unavailable", "message": str(error)} | coded(error)
 
 
 def error_of(fields: Mapping[str, Any], after: Position = POSITION_ZERO) -> LogError | None:
@@ -201,13 +202,20 @@ def error_of(fields: Mapping[str, Any], after: Position = POSITION_ZERO) -> LogE
         case {"error": "hole"}:
             return LogHoleError(message)
         case {"error": "refused"}:
-            return LogRefusedError(message)
+            return LogRefusedError(message, fault=_fault(fields))
         case {"error": "unavailable"}:
-            return LogUnavailableError(message)
+            return LogUnavailableError(message, fault=_fault(fields))
         case {"error": unknown}:
             raise FrameError(f"an error of kind {unknown}")
         case _:
             return None
+
+
+def _fault(fields: Mapping[str, Any]) -> FaultCode | None:
+    try:
+        return FaultCode(fields["code"]) if "code" in fields else None
+    except ValueError:
+        raise FrameError("an error with a code that is none") from None
 
 
 def entries_frames(tail: int, entries: Sequence[LogEntry]) -> Iterator[bytes]:

@@ -35,6 +35,7 @@ from coordinator.replica import BUGS, Applied, Replica
 from coordinator.snapshot.store import SnapshotStore
 from coordinator.snapshot.stream import SnapshotError
 from coordinator.stats import LogClientStats
+from protocol import fault_codes
 from protocol.types import ERA, POSITION_ZERO, Incarnation, Position
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectStore, StoreError
@@ -228,9 +229,10 @@ class Worker:
         except* JobStoppedError as stopped:
             failure = str(stopped.exceptions[0])
             logger.info("job %s was stopped: %s", kind.name.lower(), failure)
-        except* (StoreError, SnapshotError) as error:
-            failure = str(error.exceptions[0])
-            logger.warning("job %s will be tried again: %s", kind.name.lower(), failure)
+        except* (StoreError, SnapshotError) as group:
+            error = group.exceptions[0]
+            failure, text = fault_codes.told(error), "job %s will be tried again: %s"
+            logger.warning(text, kind.name.lower(), error, extra=fault_codes.coded(error))
         except* BUGS as bugs:
             failure = f"a bug ({type(bugs.exceptions[0]).__name__}), see the log of the agent"
             logger.exception("job %s failed by a bug", kind.name.lower())
