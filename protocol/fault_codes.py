@@ -49,14 +49,15 @@ class Fault(NamedTuple):
 
 
 class FaultError(Exception):
-    """An error that may have a code: its class's, or its own."""
+    """An error that may have a code: its class's, its own, or its sentence's."""
 
     fault: FaultCode | None = None
 
     def __init__(self, sentence: str = "", *, fault: FaultCode | None = None) -> None:
         super().__init__(sentence)
-        if fault is not None:
-            self.fault = fault
+        own = fault_of(sentence) if fault is None else fault
+        if own is not None:
+            self.fault = own
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
@@ -148,14 +149,15 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
         ),
     ),
     FaultCode.DISK_FULL: Fault(
-        "The disk, or this user's quota of it, has no room for the object store or the embedded log.",
+        "The disk, or this user's quota of it, has no room for the object store or the embedded log; or a file may not become"
+        " as large as it has to (`ulimit -f`).",
         "Records that are there are read. Produce is refused: KAFKA_STORAGE_ERROR where the store is full,"
         " REQUEST_TIMED_OUT or NOT_ENOUGH_REPLICAS where the log is. Nothing that was acknowledged is lost.",
         (
-            "See what is full: `df -h FOLDER`, `df -i FOLDER`.",
+            "See what is full: `df -h FOLDER`, `df -i FOLDER`, `quota`, `ulimit -f`.",
             "Make room, outside of the folder: nothing in it is superfluous. Agents go on by themselves.",
             (
-                "Have less kept: `frazil topic alter TOPIC --config retention.ms=86400000`, then `frazil job run retention` and"
+                "Have less kept: `frazil topic alter TOPIC --set retention.ms=86400000`, then `frazil job run retention` and"
                 " `frazil job run collect`. `frazil cost` says which topics hold most."
             ),
         ),
@@ -273,7 +275,7 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
         (
             "See which release each agent has: `frazil feature describe`, `frazil --version`.",
             "Bring all agents to the newer release, one after another. Older ones cannot come back once it has written.",
-            "For a feature that is not finalised: `frazil feature upgrade transaction.version=2`, when all agents are of it.",
+            "For a feature that is not finalised: `frazil feature upgrade --feature transaction.version=2`, when all agents are of it.",
         ),
     ),
     FaultCode.NODE_NAME_TAKEN: Fault(
@@ -356,7 +358,7 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
                 " (the exporter's are in docs/export-settings.md)."
             ),
             "In TOML Kafka's settings stand under `[kafka]`. In the environment a name is `FRAZIL_` and capitals, with _ for .",
-            "What is one topic's is set on the topic: `frazil topic alter TOPIC --config NAME=VALUE`.",
+            "What is one topic's is set on the topic: `frazil topic alter TOPIC --set NAME=VALUE`.",
         ),
     ),
     FaultCode.WRONG_VALUE: Fault(

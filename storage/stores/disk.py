@@ -64,6 +64,8 @@ _REFUSALS: Final = {
     errno.EROFS: "is not possible, the file system is read-only",
     errno.ENOSPC: "is not possible, the disk is full",
     errno.EDQUOT: "is not possible, the disk quota is used up",
+    errno.EFBIG: "is not possible, no file may be so large here (ulimit -f)",
+    errno.EEXIST: "is not possible, a part of the path is a file",
     errno.ENOTDIR: "is not possible, a part of the path is a file",
     errno.EISDIR: "is not possible, it is a folder",
     errno.ENAMETOOLONG: "is not possible, the path is too long",
@@ -71,6 +73,7 @@ _REFUSALS: Final = {
 _FAULTS: Final = {
     errno.ENOSPC: FaultCode.DISK_FULL,
     errno.EDQUOT: FaultCode.DISK_FULL,
+    errno.EFBIG: FaultCode.DISK_FULL,
 }
 """Of the refusals; the others are about the right to the folder, or about what the folder is."""
 

@@ -17,6 +17,7 @@ from coordinator.commands.entries import Close, Open
 from coordinator.log.memory import MemoryLog
 from protocol import apis
 from protocol.errors import ErrorCode
+from protocol.fault_codes import FaultCode
 from protocol.messages import ApiVersionsRequest
 from tests.broker.agents import serving
 from tests.kit.faults import FaultyLog, FaultyStore, held, lost
@@ -367,11 +368,13 @@ async def test_an_agent_that_was_killed_comes_back_with_everything_acknowledged(
         assert await client.produce("t", [b"c"]) == (0, 2)
 
 
+@pytest.mark.fault_code("node-name-taken")
 async def test_a_process_that_was_replaced_ends_with_a_sentence() -> None:
     place = Place()
     async with serving(place) as first, serving(place):
-        with pytest.raises(AgentError, match="taken over the node name 'one'"):
+        with pytest.raises(AgentError, match="taken over the node name 'one'") as ended:
             await asyncio.wait_for(first.task, 5)
+        assert ended.value.fault is FaultCode.NODE_NAME_TAKEN
 
 
 async def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() -> None:
@@ -383,6 +386,7 @@ async def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() 
             await asyncio.wait_for(running.task, 5)
 
 
+@pytest.mark.fault_code("other-cluster")
 async def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
     place = Place()
     async with serving(place):
@@ -390,8 +394,9 @@ async def test_a_store_of_another_cluster_is_refused_with_both_names() -> None:
     other = Place()
     other.objects = place.objects
     async with agent_of(other, "cluster.id=second") as running:
-        with pytest.raises(AgentError, match=r"'frazil'.*'second'"):
+        with pytest.raises(AgentError, match=r"'frazil'.*'second'") as ended:
             await asyncio.wait_for(running.task, 5)
+        assert ended.value.fault is FaultCode.OTHER_CLUSTER
 
 
 async def test_a_port_in_use_is_told_with_the_setting_to_change() -> None:

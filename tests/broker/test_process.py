@@ -108,19 +108,23 @@ def test_after_kill_9_everything_acknowledged_is_there(tmp_path: Path) -> None:
         assert consume(agent.port(), 510) == list(range(510))
 
 
+@pytest.mark.fault_code("data-folder-in-use")
 def test_a_second_agent_on_the_same_data_is_refused(tmp_path: Path) -> None:
     with dev(tmp_path / "data") as agent:
         agent.port()
         with dev(tmp_path / "data") as second:
             assert second.child.wait(30) == 1
             assert "in use by another process" in second.printed
+            assert second.printed.endswith(" [data-folder-in-use]\n")
             assert "Traceback" not in second.printed
 
 
+@pytest.mark.fault_code("port-taken")
 def test_a_used_port_is_told(tmp_path: Path) -> None:
     with dev(tmp_path / "data") as agent:
         listen = f"listen=127.0.0.1:{agent.port()}"
         with dev(tmp_path / "other", "--set", listen) as second:
             assert second.child.wait(30) == 1
             assert "Address already in use" in second.printed
+            assert second.printed.endswith(" [port-taken]\n")
             assert second.printed.count("\n") == 1

@@ -161,6 +161,7 @@ def test_the_user_app_is_no_administrator(folder: Path) -> None:
     assert "refused" in refused.stderr
 
 
+@pytest.mark.fault_code("tls-failed")
 def test_our_tools_do_not_believe_another_authority(folder: Path, tmp_path: Path) -> None:
     other = new_authority("another", Validity(1_700_000_000_000, 10_000))
     (tmp_path / "ca.pem").write_bytes(other.certificate)
@@ -170,7 +171,22 @@ def test_our_tools_do_not_believe_another_authority(folder: Path, tmp_path: Path
     refused = frazil("group", "list", "--command-config", str(file))
     assert refused.returncode == 1
     assert "its certificate is not taken" in refused.stderr
+    assert refused.stderr.endswith(" [tls-failed]\n")
     assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.fault_code("login-failed")
+@pytest.mark.parametrize("command", [("group", "list"), ("consume", "t", "-e")])
+def test_our_tools_tell_a_wrong_password_with_its_code(
+    folder: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    password = (folder / "app.password").read_text().strip()
+    file = tmp_path / "client.properties"
+    file.write_text((folder / "client.properties").read_text().replace(password, "wrong"))
+    refused = commands.frazil(*command, "--command-config", str(file))
+    assert refused.code == 1
+    assert refused.err.endswith(" [login-failed]\n")
+    assert refused.err.count("\n") == 1
 
 
 def test_our_tools_say_what_to_do_where_the_listener_speaks_tls(agent: FrazilDev) -> None:

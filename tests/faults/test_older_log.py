@@ -54,6 +54,7 @@ def _ends_refused(child: Child) -> None:
     with pytest.raises(AssertionError, match="ended by itself"):
         child.start(lambda: False, seconds=60)
     assert REFUSED in child.tail()
+    assert child.tail().endswith(" [older-log]")
 
 
 def _collect(agent: Frazil, rounds: int) -> None:
@@ -87,6 +88,7 @@ def _restore_file(log: Path, backup: Path) -> None:
     shutil.copy(backup, log)
 
 
+@pytest.mark.fault_code("older-log")
 def test_an_older_log_file_is_refused_and_the_newer_one_has_everything(tmp_path: Path) -> None:
     agent = FrazilDev(tmp_path)
     agent.start()

@@ -16,7 +16,14 @@ from confluent_kafka.admin import AdminClient
 from protocol.errors import ErrorCode
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
-from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, http_ok
+from tests.parts.servers import (
+    EtcdServer,
+    Frazil,
+    FrazilCluster,
+    MinioServer,
+    http_ok,
+    readiness,
+)
 from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
@@ -87,9 +94,12 @@ def test_an_outage_while_running_loses_nothing_and_ends_by_itself(
         assert cluster.stop() == [0]
 
 
-@pytest.mark.parametrize("which", ["etcd", "s3"])
+@pytest.mark.fault_code("etcd-unreachable", "store-unreachable")
+@pytest.mark.parametrize(
+    ("which", "code"), [("etcd", "etcd-unreachable"), ("s3", "store-unreachable")]
+)
 def test_an_agent_that_starts_during_an_outage_waits_and_then_serves(
-    tmp_path: Path, parts: Parts, which: str
+    tmp_path: Path, parts: Parts, which: str, code: str
 ) -> None:
     part = _part(parts, which)
     cluster = FrazilCluster(tmp_path / "cluster", *parts, agents=1)
@@ -102,6 +112,8 @@ def test_an_agent_that_starts_during_an_outage_waits_and_then_serves(
             assert _alive(agent), agent.child.tail()
             assert not agent.ready
             time.sleep(0.2)
+        assert f"clients are refused meanwhile [{code}]" in agent.child.log.read_text()
+        assert readiness(agent.http_port)["codes"] == [code]
         part.start()
         agent.until_ready()
         load = Load(agent.bootstrap, "after", per_second=200)

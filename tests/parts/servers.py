@@ -403,6 +403,17 @@ def get_json(port: int, path: str) -> object:
     return json.loads(get_text(port, path))
 
 
+def readiness(port: int) -> dict[str, Any]:
+    """What an agent says of itself, whether it is ready or not."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/health/ready")
+        told: dict[str, Any] = json.loads(connection.getresponse().read())
+        return told
+    finally:
+        connection.close()
+
+
 class Frazil:
     """One agent as a process of its own: `frazil dev` or `frazil serve` with these arguments."""
 

@@ -12,8 +12,9 @@ def add_explain(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
     text = "what a code at the end of a sentence means, and what to do"
     parser = commands.add_parser("explain", help=text, description=text)
     parser.set_defaults(run=_explain, name="frazil explain")
+    codes = [code.value for code in FaultCode]
     parser.add_argument(
-        "code", nargs="?", choices=[*FaultCode], metavar="CODE", help="without: all of them"
+        "code", nargs="?", choices=codes, metavar="CODE", help="without: all of them"
     )
     parser.add_argument(
         "--json",

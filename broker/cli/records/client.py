@@ -29,6 +29,7 @@ from broker.edge.key_stores import Material, TlsError, client_material_of
 from broker.environment import boot_ms, now_ms
 from broker.sasl.client import Login
 from broker.sasl.login_failures import TokenError
+from protocol.fault_codes import FaultCode, Sentence, fault_of
 
 CLIENT_ID: Final = "frazil"
 TOKEN_S: Final = 60
@@ -38,7 +39,10 @@ _PAUSE_S: Final = 0.1
 _NO_LOGGER: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)  # noqa: LOG001 - Nobody shares it.
 _HEARD_MS: Final = 2000
 """Until then every broker has heard of a topic that was just made."""
-_REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
+_REFUSALS: Final = {
+    KafkaError._AUTHENTICATION: FaultCode.LOGIN_FAILED,  # noqa: SLF001
+    KafkaError._SSL: FaultCode.TLS_FAILED,  # noqa: SLF001
+}
 """As long as nobody has answered; later it may be an agent that restarts."""
 
 
@@ -64,7 +68,7 @@ class Events:
             # Of who wants to be idempotent: whoever may write to some topic may be that.
             sentence = "you may write to no topic (that is the right WRITE)"
         if error.fatal() or (error.code() in _REFUSALS and not self._has_answered):
-            self.refusal = self.refusal or sentence
+            self.refusal = self.refusal or Sentence(sentence, _REFUSALS.get(error.code()))
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
             self._is_down = True
         else:
@@ -168,14 +172,16 @@ def partitions_of(
         if events.refusal:
             raise FailedError(events.refusal)
         if boot_ms() - began >= lasts_ms:
-            raise FailedError(f"{problem}{events.reason and f'; {events.reason}'}")
+            text = f"{problem}{events.reason and f'; {events.reason}'}"
+            raise FailedError(text, fault=fault_of(problem))
 
 
 def _cluster_problem(error: KafkaError, events: Events) -> str:
     if error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):  # noqa: SLF001
         # Of a listener that wants TLS librdkafka says nothing: it is closed before anything was answered.
         hint = "" if events.has_tls else "; TLS and logins are for --command-config"
-        return f"no agent answers at {events.bootstrap}: is one running? (--bootstrap says where{hint})"
+        text = f"no agent answers at {events.bootstrap}: is one running? (--bootstrap says where{hint})"
+        return Sentence(text, FaultCode.CLUSTER_UNREACHABLE)
     return f"the cluster does not say which topics it has: {error.str()}"
 
 

@@ -24,6 +24,7 @@ from broker.cli.records.record_text import (
     record_of_json,
     record_of_line,
 )
+from protocol.fault_codes import Sentence, fault_of
 
 QUEUED_KBYTES: Final = 128 * 1024
 """Of records that are not sent yet."""
@@ -106,10 +107,8 @@ def _end(
     problem = bad or refusal
     lost = failures.count + left
     if problem:
-        complain(
-            options.name,
-            f"{problem}; {read - lost:,} records before it are in topic {options.topic}",
-        )
+        text = f"{problem}; {read - lost:,} records before it are in topic {options.topic}"
+        complain(options.name, Sentence(text, fault_of(problem)))
     if failures.count and not refusal:
         complain(
             options.name,

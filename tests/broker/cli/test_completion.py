@@ -34,6 +34,7 @@ def completed(line: str, tmp_path: Path, **environ: str) -> list[str]:
         ("frazil topic create --rep", ["--replication-factor"]),
         ("frazil consume orders --isolation-level ", ["read_uncommitted", "read_committed"]),
         ("frazil produce -z z", ["zstd"]),
+        ("frazil explain data-", ["data-folder-denied", "data-folder-in-use"]),
     ],
 )
 def test_commands_flags_and_choices_are_completed(

@@ -9,6 +9,7 @@ import pytest
 from broker.store import identity
 from broker.store.identity import LIFE_KEY, ClusterMismatchError
 from coordinator.log.memory import MemoryLog
+from protocol.fault_codes import FaultCode
 from protocol.types import Buffer
 from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
@@ -126,5 +127,6 @@ async def test_a_log_of_a_newer_format_is_refused() -> None:
     place = Place()
     newer = b'{"cluster_id": "ours", "era": 1, "format_version": 2, "life": "00"}'
     await MemoryLog(place.cluster).identify(newer)
-    with pytest.raises(ClusterMismatchError, match="use a newer release"):
+    with pytest.raises(ClusterMismatchError, match="use a newer release") as refused:
         await check(place)
+    assert refused.value.fault is FaultCode.VERSION_MISMATCH

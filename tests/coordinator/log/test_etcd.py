@@ -22,6 +22,7 @@ from coordinator.log.metadata_log import (
     LogUnavailableError,
     Session,
 )
+from protocol.fault_codes import FaultCode
 from protocol.types import Position, revision_of
 from tests.parts.servers import EtcdServer
 from tests.parts.tcp_proxy import Proxy
@@ -304,6 +305,7 @@ async def test_login_is_renewed_when_the_token_is_no_longer_valid(own_etcd: Etcd
         await log.append(session, 2, b"x")
 
 
+@pytest.mark.fault_code("etcd-refused")
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -317,8 +319,9 @@ async def test_login_that_is_not_accepted_is_refused(
     enable_login(own_etcd)
 
     async with log_on(*own_etcd.endpoints, options=options) as log:
-        with pytest.raises(LogRefusedError, match=sentence):
+        with pytest.raises(LogRefusedError, match=sentence) as refused:
             await log.head()
+        assert refused.value.fault is FaultCode.ETCD_REFUSED
 
 
 async def test_user_for_an_etcd_without_login_is_no_obstacle(etcd: EtcdServer) -> None:

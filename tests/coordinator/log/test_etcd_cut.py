@@ -21,6 +21,7 @@ from coordinator.log.metadata_log import (
     Session,
     SessionLostError,
 )
+from protocol.fault_codes import FaultCode
 from protocol.types import POSITION_ZERO, Position, revision_of
 from tests.coordinator.log.test_etcd import gateway, take
 from tests.parts.servers import EtcdServer
@@ -364,6 +365,7 @@ def small_etcd(tmp_path: Path) -> Iterator[EtcdServer]:
     server.stop()
 
 
+@pytest.mark.fault_code("etcd-refused")
 async def test_full_database_is_told_clearly_and_what_was_in_doubt_is_in_once_after_it(
     small_etcd: EtcdServer,
 ) -> None:
@@ -376,8 +378,9 @@ async def test_full_database_is_told_clearly_and_what_was_in_doubt_is_in_once_af
         assert await log.identify(b"me") == b"me"
         session = await opened(log)
         await append(log, session, 1, 2)
-        with pytest.raises(LogRefusedError, match="alarm disarm"):
+        with pytest.raises(LogRefusedError, match="alarm disarm") as refused:
             await fill(client)
+        assert refused.value.fault is FaultCode.ETCD_REFUSED
         with pytest.raises(LogRefusedError, match="alarm disarm"):
             await log.append(session, 3, b"3")
         # Sessions go on, the log can be read, and an agent that starts finds its log.

@@ -20,6 +20,7 @@ from coordinator.log.metadata_log import (
 )
 from coordinator.log.sqlite import SqliteLog, _Worker
 from coordinator.log.sqlite_file import SqliteFile
+from protocol.fault_codes import FaultCode, told
 from protocol.types import Position
 
 pytestmark = pytest.mark.real_loop
@@ -141,11 +142,12 @@ async def test_tail_that_fell_far_behind_reads_the_file_again(
 
 
 async def refusal(path: Path) -> str:
+    """The sentence, with its code."""
     log = SqliteLog(path)
     try:
         with pytest.raises(LogRefusedError) as refused:
             await log.head()
-        return str(refused.value)
+        return told(refused.value)
     finally:
         await log.aclose()
 
@@ -176,6 +178,7 @@ def test_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
+@pytest.mark.fault_code("version-mismatch")
 async def test_log_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log.db")
     await written(log, 1)
@@ -183,13 +186,36 @@ async def test_log_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "log.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    assert "newer version" in await refusal(tmp_path / "log.db")
+    said = await refusal(tmp_path / "log.db")
+    assert "newer version" in said
+    assert said.endswith(" [version-mismatch]")
 
 
 def test_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "cannot be opened" in asyncio.run(refusal(tmp_path / "file" / "log.db"))
-    assert "cannot be opened" in asyncio.run(refusal(tmp_path / "no" / "such" / "log.db"))
+    for path in (tmp_path / "file" / "log.db", tmp_path / "no" / "such" / "log.db"):
+        said = asyncio.run(refusal(path))
+        assert "cannot be opened" in said
+        assert said.endswith(" [data-folder-denied]")
+
+
+@pytest.mark.fault_code("disk-full")
+async def test_a_full_disk_is_told_with_its_code_and_what_was_not_written_can_be_repeated(
+    tmp_path: Path,
+) -> None:
+    """SQLite itself refuses: its file has as many pages as it may. After that it is opened anew, without the bound."""
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await written(log, 1)
+
+        def limit(connection):
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+
+        await log._call(limit)
+        with pytest.raises(LogUnavailableError, match="disk is full") as refused:
+            await log.append(session, 1, bytes(1 << 20))
+        assert refused.value.fault is FaultCode.DISK_FULL
+        assert await log.append(session, 1, bytes(1 << 20)) == await log.head()
 
 
 async def test_failed_write_is_unknown_and_can_be_repeated(

@@ -76,23 +76,25 @@ async def test_old_temporary_files_of_dead_processes_are_removed_and_young_ones_
 
 
 @pytest.mark.parametrize(
-    ("number", "sentence"),
+    ("number", "sentence", "code"),
     [
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EDQUOT, "quota"),
-        (errno.EROFS, "read-only"),
-        (errno.EACCES, "not permitted"),
+        (errno.ENOSPC, "the disk is full", "disk-full"),
+        (errno.EDQUOT, "quota", "disk-full"),
+        (errno.EFBIG, "no file may be so large", "disk-full"),
+        (errno.EROFS, "read-only", "data-folder-denied"),
+        (errno.EACCES, "not permitted", "data-folder-denied"),
     ],
 )
 async def test_write_that_the_disk_refuses_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str, code: str
 ) -> None:
     async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("before", [b"x"])
         with monkeypatch.context() as patched:
             patched.setattr(os, "writev", failing(number))
-            with pytest.raises(StoreRefusedError, match=sentence):
+            with pytest.raises(StoreRefusedError, match=sentence) as refused:
                 await store.put_new("a", [b"x"])
+            assert refused.value.fault == code
         assert temporary_files(tmp_path) == []
         with pytest.raises(ObjectNotFoundError):
             await store.get("a")

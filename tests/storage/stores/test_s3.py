@@ -12,6 +12,7 @@ import pytest
 from aiobotocore.credentials import AioRefreshableCredentials
 from aiobotocore.session import AioSession
 
+from protocol.fault_codes import FaultCode
 from storage.stores import s3
 from storage.stores.object_store import (
     ObjectExistsError,
@@ -86,6 +87,7 @@ async def test_answers_that_may_pass_are_unavailable(status: int) -> None:
     ("answer", "sentence"),
     [
         (error(403, "SignatureDoesNotMatch"), "check the credentials"),
+        (error(403, "RequestTimeTooSkewed"), "set up NTP"),
         (error(401, "Unauthorized"), "check the credentials"),
         (error(404, "NoSuchBucket"), "create the bucket"),
         (error(400, "InvalidBucketName"), "InvalidBucketName"),
@@ -428,6 +430,24 @@ def real(minio: Any, **given: Any) -> S3Store:
     return S3Store(
         S3Address(**known | {"bucket": given.get("bucket") or minio.new_bucket()} | given)
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (error(403, "RequestTimeTooSkewed"), FaultCode.CLOCK_SKEW),
+        (error(403, "AccessDenied"), FaultCode.STORE_DENIED),
+        (error(400, "AuthorizationHeaderMalformed"), FaultCode.STORE_DENIED),
+        (error(301, "PermanentRedirect"), FaultCode.STORE_DENIED),
+    ],
+)
+async def test_a_refusal_has_the_code_of_what_must_be_mended(
+    answer: Answer, fault: FaultCode
+) -> None:
+    async with against(lambda _: answer) as (store, _):
+        with pytest.raises(StoreRefusedError) as refused:
+            await store.put_new("a", [b"x"])
+        assert refused.value.fault is fault
 
 
 @pytest.mark.integration
