@@ -23,6 +23,13 @@ def test_text_line_has_time_level_logger_message_and_keys() -> None:
     assert line == '1970-01-01T00:00:00.500Z INFO broker.agent: ready node_id=3 zone="eu 1"'
 
 
+def test_a_code_ends_the_message_of_a_text_line_and_is_a_field_in_json() -> None:
+    coded = record("the disk is full", code="disk-full", node_id=3)
+    assert TextFormatter().format(coded).endswith("agent: the disk is full [disk-full] node_id=3")
+    line = json.loads(JsonFormatter().format(coded))
+    assert (line["message"], line["code"]) == ("the disk is full", "disk-full")
+
+
 def test_json_line_is_an_object() -> None:
     line = json.loads(JsonFormatter().format(record("ready", node_id=3)))
     assert line["message"] == "ready"

@@ -131,6 +131,7 @@ async def test_every_endpoint_lets_in_who_has_its_role_and_nobody_else(
                 refused = 401 if principal == ANONYMOUS else 403
                 assert (status not in (401, 403)) if may else status == refused, (path, principal)
                 assert may or body["error"]
+                assert may or body.get("code") == ("login-failed" if status == 401 else None)
     told = [json.loads(each.message) for each in caplog.records if each.name == "frazil.audit"]
     assert {each["event"] for each in told} == {"refused", "change"}
     assert {each["principal"] for each in told if each["event"] == "change"} == {

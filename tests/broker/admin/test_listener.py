@@ -10,7 +10,7 @@ import pytest
 
 from broker.admin import metrics
 from broker.calls.shares import Owner
-from broker.cli.admin_client import AgentPlace
+from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
 from broker.cli.log_tail import tail
 from broker.store import identity
@@ -20,9 +20,12 @@ from broker.telemetry.series import labels_of
 from broker.telemetry.subscriptions import NOTHING
 from coordinator.log.metadata_log import Session
 from coordinator.tables.partition import Partition
+from protocol.fault_codes import FaultCode
 from protocol.slices import finish
+from storage.stores.object_store import StoreUnavailableError
 from tests.broker.agents import serving
 from tests.broker.fetch import jobs_by_hand
+from tests.kit.faults import refused
 from tests.kit.sockets import Place, Running
 
 pytestmark = pytest.mark.real_loop
@@ -37,6 +40,23 @@ async def with_records(place: Place | None = None, *flags: str) -> AsyncGenerato
         assert await client.produce("t", [b"a", b"b"]) == (0, 0)
         assert await client.produce("t", [b"c"]) == (0, 2)
         yield running
+
+
+async def test_an_error_has_the_code_of_what_must_be_mended_and_tools_tell_it() -> None:
+    async with serving() as running:
+        running.store.before["list_after"] = refused(StoreUnavailableError("it is away"))
+        status, body = await running.http("GET", "/objects/unnamed")
+        assert (status, body) == (
+            503,
+            {"error": "the object store: it is away", "code": "store-unreachable"},
+        )
+        place = AgentPlace(f"http://127.0.0.1:{running.agent.listening()['http'][1]}")
+        with pytest.raises(ToolError) as told:
+            await asyncio.to_thread(ask, place, "/objects/unnamed")
+        assert told.value.fault is FaultCode.STORE_UNREACHABLE
+        with pytest.raises(ToolError) as told:
+            await asyncio.to_thread(ask, place, "/topics/none")
+        assert told.value.fault is None
 
 
 async def test_topics_and_plan_tell_where_the_records_are() -> None:

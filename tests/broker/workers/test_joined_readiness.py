@@ -21,6 +21,12 @@ def test_where_none_is_ready_each_says_why() -> None:
     }
 
 
+def test_codes_are_told_once_whoever_is_ready() -> None:
+    away = STARTING | {"codes": ["store-unreachable", "clock-skew"]}
+    assert join({"w1": away, "w2": away})["codes"] == ["clock-skew", "store-unreachable"]
+    assert join({"w1": away, "w2": READY})["codes"] == ["clock-skew", "store-unreachable"]
+
+
 def test_notes_and_overload_are_told_with_whose_they_are() -> None:
     said = READY | {"notes": ["the log is over its budget"], "overloaded": ["loop"]}
     assert join({"w1": said, "w2": READY}) == {

@@ -78,6 +78,17 @@ def test_an_advertised_port_follows_as_the_port_itself_does() -> None:
     assert [(each.host, each.port) for each in second.advertise] == [("gate", None)]
 
 
+def test_clients_are_told_one_address_of_an_agent_and_one_of_each_worker() -> None:
+    settings = settings_of(advertise="PLAINTEXT://gate:19092")
+    assert [tuple(each) for each in seats.told_addresses(settings, 1, host_name="pod")] == [
+        ("PLAINTEXT", "gate", 19092)
+    ]
+    ports = [each.port for each in seats.told_addresses(settings, 2, host_name="pod")]
+    assert ports == [19192, 19292]
+    own = seats.told_addresses(settings_of(listen="0.0.0.0:9092"), 2, host_name="pod")
+    assert [(each.host, each.port) for each in own] == [("pod", 9192), ("pod", 9292)]
+
+
 def test_shared_ports_are_those_that_were_bound() -> None:
     settings = settings_of(listen="127.0.0.1:0", http="127.0.0.1:0")
     own = seats.settings_of(settings, seat(2, PLAINTEXT=4711))

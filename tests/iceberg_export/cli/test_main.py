@@ -80,10 +80,20 @@ REFUSED = {
     "a store that cannot be read": (RUN, 1, "cannot read chunk"),
     "a pattern that is none": ((*RUN, "--topics", "("), 2, "is no regular expression"),
     "orphans that are young": (("maintain", "--orphans", "--older-than", "10m"), 2, "at least 1h"),
+    "a setting that is none": ((*RUN, "--set", "catalog=x"), 2, "catalog is not a setting"),
+    "a value that is none": ((*RUN, "--set", "split.bytes.max=x"), 2, "must be a whole number"),
     "an offset that is none": (
         ("reset-offsets", "--topic", "orders", "--to", "newest", "--yes"), 2, "say earliest, latest"
     ),
 }  # fmt: skip
+
+
+CODES = {
+    "no agent": "[cluster-unreachable]\n",
+    "an agent that is not ready": "[etcd-unreachable]\n",
+    "a setting that is none": "[unknown-setting]\n",
+    "a value that is none": "[wrong-value]\n",
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -91,7 +101,7 @@ def test_what_cannot_be_done_is_told_in_a_sentence(frazil, world, tmp_path, what
     open_catalog({}, tmp_path / "data").engine.dispose()
     agents = {"no agent": "http://127.0.0.1:9", "an address that is none": "localhost:9094"}
     answers = {
-        "an agent that is not ready": (503, {"error": "no session"}),
+        "an agent that is not ready": (503, {"error": "no session", "code": "etcd-unreachable"}),
         "another server's port": (200, "<html>"),
     }
     if what in answers:
@@ -104,6 +114,7 @@ def test_what_cannot_be_done_is_told_in_a_sentence(frazil, world, tmp_path, what
     assert (code, out) == (wanted, "")
     lines = err.splitlines()
     assert [said in line for line in lines].count(True) == 1
+    assert CODES.get(what, "") in err
     # An export had begun there, and has told of it.
     assert len(lines) == 1 or what == "a store that cannot be read"
 

@@ -24,11 +24,13 @@ from coordinator.commands.job_commands import (
 from coordinator.log.metadata_log import (
     LogCutError,
     LogEntry,
+    LogError,
     LogHoleError,
     LogRefusedError,
     LogUnavailableError,
 )
 from protocol.errors import ErrorCode
+from protocol.fault_codes import FaultCode
 from protocol.types import Incarnation, Position, TopicId
 from storage.formats.spans import ObjectId, ObjectKind
 
@@ -87,6 +89,19 @@ ENTRIES = st.lists(
 def test_entries_arrive_as_they_lie_in_the_log(entries: list[LogEntry]) -> None:
     (frame,) = FrameReader().feed(b"".join(pipe_frames.entries_frames(7, entries)))
     assert pipe_frames.entries_of(frame.body) == (7, entries)
+
+
+@pytest.mark.parametrize("kind", [LogRefusedError, LogUnavailableError])
+def test_an_error_of_the_log_arrives_with_its_code(kind: type[LogError]) -> None:
+    for fault in (FaultCode.ETCD_REFUSED, None):
+        arrived = pipe_frames.error_of(pipe_frames.error_fields(kind("no", fault=fault)))
+        assert isinstance(arrived, kind)
+        assert (str(arrived), arrived.fault) == ("no", fault)
+
+
+def test_an_error_with_a_code_that_is_none_is_refused() -> None:
+    with pytest.raises(FrameError):
+        pipe_frames.error_of({"error": "refused", "message": "no", "code": "brew"})
 
 
 def test_many_entries_are_sent_in_frames_of_bounded_size() -> None:
