@@ -12,6 +12,7 @@ from broker import agent
 from broker.agent import Agent, AgentError
 from broker.composition import Parts
 from broker.store import probe
+from coordinator import session
 from coordinator.commands.codec import decode_entry
 from coordinator.commands.entries import Close, Open
 from coordinator.log.memory import MemoryLog
@@ -377,6 +378,20 @@ async def test_a_process_that_was_replaced_ends_with_a_sentence() -> None:
         with pytest.raises(AgentError, match="taken over the node name 'one'") as ended:
             await asyncio.wait_for(first.task, 5)
         assert ended.value.fault is FaultCode.NODE_NAME_TAKEN
+
+
+@pytest.mark.fault_code("version-mismatch")
+async def test_an_agent_that_is_too_old_for_its_cluster_says_so_with_the_code(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place()
+    async with serving(place):
+        monkeypatch.setattr(session, "FEATURE_LEVEL_MAX", 0)
+        async with agent_of(place, "node.name=two"), asyncio.timeout(10):
+            while not (told := [each for each in caplog.records if "not accept" in each.msg]):
+                await asyncio.sleep(0.02)
+    assert "too old for transaction.version" in told[0].getMessage()
+    assert vars(told[0])["code"] == "version-mismatch"
 
 
 async def test_an_entry_that_cannot_be_read_ends_the_agent_and_is_not_skipped() -> None:

@@ -59,6 +59,14 @@ def test_commands_that_an_entry_names_are_there(code: FaultCode) -> None:
         assert words == ["--version"] or is_there(words), words
 
 
+def test_codes_that_alerts_and_pages_have_explained_are_codes() -> None:
+    root = TESTS.parent
+    files = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("deploy/helm/**/*.yaml")]
+    named = re.findall(r"frazil explain ([a-z-]+)", "".join(file.read_text() for file in files))
+    assert "etcd-unreachable" in named
+    assert {*named} <= {*FaultCode}
+
+
 def test_a_command_that_is_not_there_is_found() -> None:
     assert not is_there(["topic", "paint", "orders"])
     assert not is_there(["doctor", "--colour", "red"])
