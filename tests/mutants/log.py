@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         name="append-without-answer-is-given-up",
         promise="P3",
-        before='logger.info("entry %d is not known to be in, sending it again: %s", n, error)',
+        before="logger.info(text, n, error, extra=coded(error))",
         after="return",
         tests=("test_append_without_answer_is_repeated_unchanged_before_anything_else",),
         why="The next entry is appended while the fate of the one before is open.",
@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         name="append-that-the-log-refuses-is-given-up",
         promise="P3",
-        before='logger.warning("the log refuses entry %d, trying again: %s", n, error)',
+        before="logger.warning(text, n, error, extra=coded(error))",
         after="return",
         tests=("test_append_that_the_log_refuses_is_repeated_unchanged_before_anything_else",),
         why="The next entry leaves a hole in the numbers of its incarnation.",
@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         name="tail-that-breaks-off-ends-the-agent",
         promise="P16",
-        before='                logger.info("the tail of the log broke off: %s", error)',
+        before='                logger.info("the tail of the log broke off: %s", error, extra=coded(error))',
         after='                raise ReplicaStoppedError("the tail of the log broke off") from error',
         tests=("test_tail_that_breaks_off_goes_on_where_it_was",),
         why="A restart of etcd ends all agents.",

@@ -1,0 +1,1 @@
+"""What is tried when something is wrong."""
