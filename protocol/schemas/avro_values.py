@@ -3,7 +3,7 @@
 A schema becomes a function once, of functions for its parts; a value is read through by it, and nothing
 is made of it. Numbers keep to their ranges, text is UTF-8, and a value ends where its bytes end.
 
-Left out: what logical types mean.
+Left out: what logical types mean, and what a value says (`avro_read`).
 """
 
 from collections.abc import Callable
@@ -103,16 +103,16 @@ def _skip_boolean(data: bytes, at: int) -> int:
 def _skip_int(data: bytes, at: int) -> int:
     if data[at] < 0x80:
         return at + 1
-    return _varint(data, at, 32, "an int")[1]
+    return read_varint(data, at, 32, "an int")[1]
 
 
 def _skip_long(data: bytes, at: int) -> int:
     if data[at] < 0x80:
         return at + 1
-    return _varint(data, at, 64, "a long")[1]
+    return read_varint(data, at, 64, "a long")[1]
 
 
-def _varint(data: bytes, at: int, bits: int, what: str) -> tuple[int, int]:
+def read_varint(data: bytes, at: int, bits: int, what: str) -> tuple[int, int]:
     """An unsigned varint, and the byte behind it."""
     begin, value = at, 0
     for shift in range(0, bits, 7):
@@ -126,15 +126,15 @@ def _varint(data: bytes, at: int, bits: int, what: str) -> tuple[int, int]:
     raise ValueError(f"the number at {begin} is longer than {what}")
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
+def read_long(data: bytes, at: int) -> tuple[int, int]:
     if (byte := data[at]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
-    value, at = _varint(data, at, 64, "a long")
+    value, at = read_varint(data, at, 64, "a long")
     return (value >> 1) ^ -(value & 1), at
 
 
 def _skip_bytes(data: bytes, at: int) -> int:
-    length, begin = _long(data, at)
+    length, begin = read_long(data, at)
     if length < 0:
         raise ValueError(f"the length at {at} is {length}")
     if begin + length > len(data):
@@ -143,7 +143,7 @@ def _skip_bytes(data: bytes, at: int) -> int:
 
 
 def _skip_string(data: bytes, at: int) -> int:
-    length, begin = _long(data, at)
+    length, begin = read_long(data, at)
     if length < 0:
         raise ValueError(f"the length at {at} is {length}")
     end = begin + length
@@ -169,7 +169,7 @@ def _skip_fixed(size: int) -> Skip:
 
 def _skip_enum(name: str, count: int) -> Skip:
     def skip(data: bytes, at: int) -> int:
-        index, end = _varint(data, at, 32, "an int")
+        index, end = read_varint(data, at, 32, "an int")
         if index & 1 or index >> 1 >= count:
             raise ValueError(f"the number at {at} is no symbol of {name}, which has {count}")
         return end
@@ -179,7 +179,7 @@ def _skip_enum(name: str, count: int) -> Skip:
 
 def _skip_union(branches: list[Skip]) -> Skip:
     def skip(data: bytes, at: int) -> int:
-        index, begin = _long(data, at)
+        index, begin = read_long(data, at)
         if not 0 <= index < len(branches):
             raise ValueError(f"the branch {index} at {at} is none of the union's {len(branches)}")
         return branches[index](data, begin)
@@ -193,11 +193,11 @@ def _skip_blocks(item: Skip) -> Skip:
     def skip(data: bytes, at: int) -> int:
         empty = 0
         while True:
-            count, at = _long(data, at)
+            count, at = read_long(data, at)
             if count == 0:
                 return at
             if count < 0:
-                size, at = _long(data, at)
+                size, at = read_long(data, at)
                 if not 0 <= size <= len(data) - at:
                     raise ValueError(f"a block before {at} says that it has {size} bytes")
                 begin, at = at, _skip_items(item, -count, data, at, empty)
