@@ -115,7 +115,7 @@ def _created(
     if bootstrap is None:
         raise ToolError(f"{file} has no bootstrap.servers, which say where the cluster is")
     for key, value in properties_text.parse(str(file), text):
-        if key.endswith(".location") and not Path(value).is_absolute():
+        if key.endswith((".location", ".file")) and not Path(value).is_absolute():
             raise ToolError(f"{file}: {key} is a path from here alone: write it from / on")
     contexts.create(name, text)
     if options.use:

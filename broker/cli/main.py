@@ -44,6 +44,7 @@ from broker.cli.cluster import arguments as cluster_arguments
 from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
 from broker.cli.records import arguments as record_arguments
+from broker.cli.schemas import arguments as schema_arguments
 from broker.cli.tokens import arguments as token_arguments
 from broker.cli.topics import arguments as topic_arguments
 from broker.config.values import SettingsError
@@ -129,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     record_arguments.add_produce(commands)
     record_arguments.add_consume(commands)
     bench_arguments.add_bench(commands)
+    schema_arguments.add_schema(commands)
     cluster_arguments.add_cluster_commands(commands)
     cluster_arguments.add_config(commands)
     quota_arguments.add_quota(commands)
@@ -195,7 +197,7 @@ def _version(options: argparse.Namespace) -> int:
 
     if not options.version:
         raise FailedError(
-            "what should it do? dev, serve, produce, consume, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
+            "what should it do? dev, serve, produce, consume, schema, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
             " doctor, log tail or export (--help)"
         )
     print(f"frazil {software_version()}")

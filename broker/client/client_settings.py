@@ -1,8 +1,9 @@
 """Kafka's settings of clients, as `--command-config` of the tools takes them. Pure.
 
-A file has what Kafka's own tools take: `security.protocol`, `ssl.*`, `sasl.*`, `bootstrap.servers`. What
-has a meaning here is taken; all other names are told once, in one sentence; a value that cannot be used
-is a mistake. No sentence repeats a secret.
+A file has what Kafka's own tools take: `security.protocol`, `ssl.*`, `sasl.*`, `bootstrap.servers`; and what
+Confluent's clients take about a schema registry (`broker.client.registry_settings`). What has a meaning here
+is taken; all other names are told once, in one sentence; a value that cannot be used is a mistake. No
+sentence repeats a secret.
 
 Left out: reading files (`broker.cli.arguments` does), certificates (`broker.client.client_tls`), and
 tokens (`broker.client.bearer_tokens`).
@@ -10,10 +11,11 @@ tokens (`broker.client.bearer_tokens`).
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from broker.client import tls_settings, token_settings
+from broker.client import registry_settings, tls_settings, token_settings
+from broker.client.registry_settings import RegistrySettings, registry_settings_of
 from broker.client.tls_settings import ClientTls, tls_of
 from broker.client.token_settings import BearerLogin
 from broker.config import values
@@ -33,6 +35,7 @@ TAKEN: Final = (
     *(BOOTSTRAP, PROTOCOL, MECHANISM, JAAS_CONFIG),
     *tls_settings.TAKEN,
     *token_settings.TAKEN,
+    *registry_settings.TAKEN,
 )
 
 _PROVIDER: Final = re.compile(r"\$\{[A-Za-z0-9_.-]+:")
@@ -48,6 +51,7 @@ class ClientSettings:
     """None: without TLS."""
     login: Login | BearerLogin | None = None
     """None: without SASL."""
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
     warnings: tuple[str, ...] = ()
 
 
@@ -67,12 +71,14 @@ def client_settings_of(given: Mapping[str, str]) -> ClientSettings:
     word = given.get(PROTOCOL, "PLAINTEXT").strip().upper()
     if word in SecurityProtocol.__members__ and SecurityProtocol[word].has_tls:
         tls = tls_of(given, mistakes)
+    registry = registry_settings_of(given, login, mistakes)
     if mistakes:
         raise ValueError("\n".join(mistakes))
     return ClientSettings(
         bootstrap=given.get(BOOTSTRAP) or None,
         tls=tls,
         login=login,
+        registry=registry,
         warnings=tuple(_strangers(name for name in given if name not in TAKEN)),
     )
 

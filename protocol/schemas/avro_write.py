@@ -8,6 +8,7 @@ looked at once, so what it costs is linear in its size.
 Arrays and maps are one block each, as Java writes them.
 """
 
+import json
 import math
 import re
 import struct
@@ -257,7 +258,7 @@ def _default_of(field: Field) -> Callable[[], bytes]:
 
 
 def _no(value: Any, what: str) -> NoValueError:
-    shown = repr(value)
+    shown = json.dumps(value, ensure_ascii=False)
     if len(shown) > SHOWN_CHARACTERS_MAX:
         shown = f"{shown[:SHOWN_CHARACTERS_MAX]}…"
     return NoValueError(f"{shown} is no {what}")

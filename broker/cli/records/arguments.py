@@ -7,6 +7,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,15 @@ from broker.cli.arguments import (
 )
 from broker.cli.completion import completes_groups, completes_topics
 from broker.cli.records.places import EARLIEST, LATEST, Place
-from broker.cli.records.record_text import ENCODINGS, RecordError, template_of, unescaped
+from broker.cli.records.record_text import (
+    BY_SCHEMA,
+    ENCODINGS,
+    RecordError,
+    json_line,
+    template_of,
+    unescaped,
+)
+from broker.cli.schemas.arguments import add_registry
 
 if TYPE_CHECKING:
     from broker.cli.records.record_text import ConsumedRecord
@@ -85,6 +94,8 @@ def add_produce(commands: Any) -> None:
     )
     parser.add_argument("--compression", "-z", choices=COMPRESSIONS, default="none", help="(none)")
     _add_encodings(parser)
+    for part in ("key", "value"):
+        _add_schema(parser, part)
     add_client(parser)
 
 
@@ -155,8 +166,23 @@ def add_consume(commands: Any) -> None:
 def _add_encodings(parser: argparse.ArgumentParser) -> None:
     for part in ("key", "value"):
         parser.add_argument(
-            f"--{part}-format", choices=tuple(ENCODINGS), default="raw", help="as text (raw)"
+            f"--{part}-format",
+            choices=(*ENCODINGS, *BY_SCHEMA),
+            default="raw",
+            help="as text (raw); the last three are JSON here, by a schema of the registry there",
         )
+    add_registry(parser)
+
+
+def _add_schema(parser: argparse.ArgumentParser, part: str) -> None:
+    """What says by which schema keys or values are written."""
+    source = parser.add_mutually_exclusive_group()
+    text = f"it is registered as subject TOPIC-{part}, unless that has it"
+    source.add_argument(f"--{part}-schema-file", type=Path, metavar="FILE", help=text)
+    text = f"(the newest version of subject TOPIC-{part})"
+    source.add_argument(f"--{part}-schema-id", type=whole(0, INT_MAX), metavar="N", help=text)
+    text = "of a Protobuf schema (its first message)"
+    parser.add_argument(f"--{part}-message", metavar="NAME", help=text)
 
 
 def add_client(parser: argparse.ArgumentParser) -> None:
@@ -284,14 +310,17 @@ def _check_group(options: argparse.Namespace) -> None:
 
 
 def _writer(options: argparse.Namespace) -> Callable[["ConsumedRecord"], bytes]:
-    from broker.cli.records.record_text import json_line
+    texts = {}
+    if {options.key_format, options.value_format} & {*BY_SCHEMA}:
+        from broker.cli.records.schema_values import readers_of
 
+        texts = readers_of(options)
     if options.json:
-        return json_line
+        return partial(json_line, texts=texts) if texts else json_line
     form = r"%s\n" if options.format is None else options.format
     try:
         template = template_of(
-            form, key=options.key_format, value=options.value_format, null=options.null
+            form, key=options.key_format, value=options.value_format, null=options.null, texts=texts
         )
     except RecordError as error:
         raise FailedError(f"--format: {error}") from error

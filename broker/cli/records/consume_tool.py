@@ -18,7 +18,7 @@ from broker.cli.records.client import Events, arrived, client_of, partitions_of,
 from broker.cli.records.places import Bounds, Partition, Place
 from broker.cli.records.progress import Progress
 from broker.cli.records.reading import Reading
-from broker.cli.records.record_text import ConsumedRecord, Headers
+from broker.cli.records.record_text import ConsumedRecord, Headers, RecordError
 
 BATCH: Final = 10_000
 WAIT_S: Final = 0.1
@@ -148,6 +148,7 @@ def _step(
 ) -> None:
     """Writes what has come. Raises FailedError, BrokenPipeError."""
     write, out = to
+    bad = ""
     count = BATCH if reading.wanted is None else min(BATCH, reading.wanted)
     pieces: list[bytes] = []
     for message in arrived(consumer, count, WAIT_S):
@@ -157,8 +158,14 @@ def _step(
                 _told(error, message, reading)
             continue
         record = _record(message)
-        if reading.takes((record.topic, record.partition), record.offset):
-            pieces.append(write(record))
+        where = record.topic, record.partition
+        if reading.takes(where, record.offset):
+            try:
+                pieces.append(write(record))
+            except RecordError as error:
+                reading.stops_at(where, record.offset)
+                bad = str(error)
+                break
     if pieces:
         text = b"".join(pieces)
         out.write(text)
@@ -168,6 +175,9 @@ def _step(
     if events.refusal:
         raise FailedError(events.refusal)
     _store(consumer, reading)
+    if bad:
+        # What came before it is written out, and committed when the consumer is closed.
+        raise FailedError(bad)
 
 
 def _told(error: KafkaError, message: Message, reading: Reading) -> None:

@@ -5,7 +5,7 @@ acknowledged. Records that are not are counted, and the first of them is told wi
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -17,10 +17,13 @@ from broker.cli.arguments import FAILED, FailedError, complain
 from broker.cli.records.client import Events, client_of, partitions_of, settings_of
 from broker.cli.records.progress import Progress
 from broker.cli.records.record_text import (
+    BY_SCHEMA,
+    ENCODINGS,
     Headers,
     LineFormat,
     NewRecord,
     RecordError,
+    Taken,
     record_of_json,
     record_of_line,
 )
@@ -50,6 +53,7 @@ class Failures:
 
 def produce(options: Namespace, source: BufferedReader) -> int:
     """Sends what the source has. Raises FailedError, SettingsError."""
+    takes = _takes(options)
     events = Events()
     producer = client_of(Producer, _settings(options, events))
     partitions = partitions_of(producer, options.topic, events, timeout_ms=options.timeout_ms)
@@ -62,7 +66,7 @@ def produce(options: Namespace, source: BufferedReader) -> int:
     bad, read = "", 0
     try:
         size = 0
-        for number, record in enumerate(records_of(options, source), 1):
+        for number, record in enumerate(records_of(options, source, takes), 1):
             try:
                 _send(producer, options, record, partial(failures.add, number))
             except KafkaException as error:
@@ -88,6 +92,25 @@ def produce(options: Namespace, source: BufferedReader) -> int:
         # What waits was given up, as is heard here.
         _heard(events, lambda: producer.poll(0))
     return _end(options, (read, len(producer)), failures, bad, events.refusal)
+
+
+def _takes(options: Namespace) -> dict[str, Taken]:
+    """How keys and values are written by schemas. Raises FailedError, SettingsError."""
+    chosen = [vars(options)[f"{part}_{name}"] for part in ("key", "value") for name in _OF_SCHEMAS]
+    if not ({options.key_format, options.value_format} & {*BY_SCHEMA} or any(chosen)):
+        return {}
+    from broker.cli.records.schema_values import writers_of
+
+    takes = writers_of(options)
+    if options.key is not None and "key" in takes:
+        try:
+            options.key = takes["key"].of_text(options.key)
+        except RecordError as error:
+            raise FailedError(f"--key: {error}") from error
+    return takes
+
+
+_OF_SCHEMAS: Final = ("schema_file", "schema_id", "message")
 
 
 def _heard(events: Events, call: Callable[[], int]) -> int:
@@ -155,16 +178,29 @@ def _send(producer: Producer, options: Namespace, record: NewRecord, failed: Any
             return
 
 
-def records_of(options: Namespace, source: BufferedReader) -> Iterator[NewRecord]:
-    """Reads records as the arguments say. Raises RecordError with the record's number, FailedError."""
+def records_of(
+    options: Namespace, source: BufferedReader, takes: Mapping[str, Taken]
+) -> Iterator[NewRecord]:
+    """Reads records as the arguments say. `takes`: what is written by a schema. Raises RecordError with the record's
+    number, FailedError."""
     if options.whole:
-        yield from (NewRecord(None, _content(file)) for file in options.whole)
+        for file in options.whole:
+            try:
+                content = _content(file)
+                value = takes["value"].of_text(content) if "value" in takes else content
+            except RecordError as error:
+                raise RecordError(f"{file}: {error}") from error
+            yield NewRecord(None, value)
         return
-    how = LineFormat(options.key_separator, options.key_format, options.value_format, options.null)
+    read_key, read_value = [
+        takes[part].of_text if part in takes else ENCODINGS[vars(options)[f"{part}_format"]][1]
+        for part in ("key", "value")
+    ]
+    how = LineFormat(options.key_separator, read_key, read_value, options.null)
     for number, line in enumerate(_lines(source, options.delimiter), 1):
         try:
             if options.json:
-                yield record_of_json(line, keeps_place=options.keep_partitions)
+                yield record_of_json(line, keeps_place=options.keep_partitions, takes=takes)
             else:
                 yield record_of_line(line, how)
         except RecordError as error:

@@ -52,6 +52,10 @@ class Reading:
         self._next[partition] = offset + 1
         return True
 
+    def stops_at(self, partition: Partition, offset: int) -> None:
+        """A record that was taken could not be written: whoever goes on begins with it."""
+        self._next[partition] = offset
+
     def at_end(self, partition: Partition) -> None:
         """Nothing is behind what was read."""
         if self._stops:

@@ -2,7 +2,10 @@
 
 A record as JSON is one object a line (`json_line`, `record_of_json`): topic, partition, offset, timestamp in ms, key,
 value, and headers in their order. Bytes are a string when they are UTF-8, else `{"base64": "…"}`, so nothing is lost,
-and what `frazil consume --json` writes is what `frazil produce --json` reads. Templates are those of kcat (`-f`).
+and what `frazil consume --json` writes is what `frazil produce --json` reads. A key or value that is read by a schema
+is a JSON value there. Templates are those of kcat (`-f`).
+
+Left out: schemas (`schema_values`), which come here as functions.
 """
 
 import base64
@@ -10,6 +13,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -67,10 +71,26 @@ ENCODINGS: Final[Mapping[str, tuple[Encode, Decode]]] = {
     "base64": (base64.b64encode, _from_base64),
 }
 """How keys and values are written and read, by the name for it."""
+BY_SCHEMA: Final = ("avro", "protobuf", "json")
+"""Further names: a schema of a registry says it."""
+
+JsonText = Callable[[ConsumedRecord], bytes | None]
+"""The key or value of a record as JSON text on one line; None: it is null. Raises RecordError."""
 
 
-def json_line(record: ConsumedRecord) -> bytes:
-    """Returns a record as one line of JSON."""
+class Taken(NamedTuple):
+    """How a key or value is taken from input. Both raise RecordError."""
+
+    of_text: Decode
+    of_json: Callable[[Any], bytes]
+    """Of what `--json` has in its place; null is no key or value at all."""
+
+
+def json_line(
+    record: ConsumedRecord, texts: Mapping[str, JsonText] = MappingProxyType({})
+) -> bytes:
+    """Returns a record as one line of JSON. `texts`: of `key` and `value`, where they are read by a schema. Raises
+    RecordError as these."""
     # A third of the time of json.dumps, which makes an encoder for each object.
     headers = ",".join(
         [
@@ -78,11 +98,16 @@ def json_line(record: ConsumedRecord) -> bytes:
             for name, value in record.headers
         ]
     )
+    key = _json_text(texts["key"](record)) if "key" in texts else _json_bytes(record.key)
+    value = _json_text(texts["value"](record)) if "value" in texts else _json_bytes(record.value)
     return (
         f'{{"topic":{_quoted(record.topic)},"partition":{record.partition},"offset":{record.offset},'
-        f'"timestamp":{record.timestamp_ms},"key":{_json_bytes(record.key)},'
-        f'"value":{_json_bytes(record.value)},"headers":[{headers}]}}\n'
+        f'"timestamp":{record.timestamp_ms},"key":{key},"value":{value},"headers":[{headers}]}}\n'
     ).encode()
+
+
+def _json_text(text: bytes | None) -> str:
+    return "null" if text is None else text.decode()
 
 
 _quoted = json.encoder.encode_basestring_ascii
@@ -97,19 +122,30 @@ def _json_bytes(data: bytes | None) -> str:
         return f'{{"base64":"{base64.b64encode(data).decode()}"}}'
 
 
-def record_of_json(line: bytes, *, keeps_place: bool = False) -> NewRecord:
-    """The inverse of `json_line`. `keeps_place`: also the partition. Raises RecordError."""
+def record_of_json(
+    line: bytes,
+    *,
+    keeps_place: bool = False,
+    takes: Mapping[str, Taken] = MappingProxyType({}),
+) -> NewRecord:
+    """The inverse of `json_line`. `keeps_place`: also the partition; `takes`: of `key` and `value`, where they are
+    written by a schema. Raises RecordError."""
     found = _object_of(line)
     headers = found.get("headers") or ()
     if not isinstance(headers, list | tuple):
         raise RecordError(_WRONG_HEADERS)
     return NewRecord(
-        key=_bytes_of(found.get("key"), "key"),
-        value=_bytes_of(found.get("value"), "value"),
+        key=_taken(found, "key", takes),
+        value=_taken(found, "value", takes),
         headers=[_header_of(one) for one in headers],
         partition=_whole(found, "partition", -1) if keeps_place else -1,
         timestamp_ms=_whole(found, "timestamp", None),
     )
+
+
+def _taken(found: Mapping[str, Any], part: str, takes: Mapping[str, Taken]) -> bytes | None:
+    said = found.get(part)
+    return _bytes_of(said, part) if said is None or part not in takes else takes[part].of_json(said)
 
 
 _FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -182,20 +218,51 @@ class Template(NamedTuple):
 class _Fields(NamedTuple):
     """How keys and values are written, and what stands for null."""
 
-    key: Encode
-    value: Encode
+    key: Piece
+    value: Piece
     null: bytes
 
 
-def template_of(text: str, *, key: str = "raw", value: str = "raw", null: str = "") -> Template:
-    """Reads a template: kcat's letters behind %, and escapes. `key` and `value`: of `ENCODINGS`; `null`: what is
-    written for no key and no value. Raises RecordError."""
-    fields = _Fields(ENCODINGS[key][0], ENCODINGS[value][0], null.encode())
+def template_of(
+    text: str,
+    *,
+    key: str = "raw",
+    value: str = "raw",
+    null: str = "",
+    texts: Mapping[str, JsonText] = MappingProxyType({}),
+) -> Template:
+    """Reads a template: kcat's letters behind %, and escapes. `key` and `value`: of `ENCODINGS`, or of `BY_SCHEMA`, and
+    then `texts` has it; `null`: what is written for no key and no value. Raises RecordError; so does what is
+    read, as its `texts`."""
+    none = null.encode()
+    fields = _Fields(
+        _or_null(texts["key"], none) if "key" in texts else _key_piece(ENCODINGS[key][0], none),
+        _or_null(texts["value"], none)
+        if "value" in texts
+        else _value_piece(ENCODINGS[value][0], none),
+        none,
+    )
     plain, *others = re.split(r"%(.?)", text, flags=re.DOTALL)
     pieces = [_constant(unescaped(plain))]
     for letter, after in zip(others[::2], others[1::2], strict=True):
         pieces += [_piece(letter, fields), _constant(unescaped(after))]
     return Template(pieces)
+
+
+def _key_piece(encode: Encode, null: bytes) -> Piece:
+    return lambda record: null if record.key is None else encode(record.key)
+
+
+def _value_piece(encode: Encode, null: bytes) -> Piece:
+    return lambda record: null if record.value is None else encode(record.value)
+
+
+def _or_null(text_of: JsonText, null: bytes) -> Piece:
+    def piece(record: ConsumedRecord) -> bytes:
+        text = text_of(record)
+        return null if text is None else text
+
+    return piece
 
 
 def unescaped(text: str) -> bytes:
@@ -225,9 +292,9 @@ def _piece(letter: str, fields: _Fields) -> Piece:
     key, value, null = fields
     match letter:
         case "s":
-            return lambda record: null if record.value is None else value(record.value)
+            return value
         case "k":
-            return lambda record: null if record.key is None else key(record.key)
+            return key
         case "S":
             return lambda record: _size(record.value)
         case "K":
@@ -263,9 +330,9 @@ class LineFormat(NamedTuple):
 
     key_separator: bytes | None = None
     """Between key and value; None: a line is a value."""
-    key: str = "raw"
-    value: str = "raw"
-    """Of `ENCODINGS`."""
+    key: Decode = bytes
+    value: Decode = bytes
+    """As those of `ENCODINGS`. Raise RecordError."""
     null: bytes | None = None
     """A key or value that is this is null."""
 
@@ -280,8 +347,7 @@ def record_of_line(line: bytes, how: LineFormat) -> NewRecord:
             raise RecordError(
                 f"there is no {how.key_separator.decode(errors='replace')!r} between key and value"
             )
-    read_key, read_value = ENCODINGS[how.key][1], ENCODINGS[how.value][1]
     return NewRecord(
-        None if key is None or key == how.null else read_key(key),
-        None if value == how.null else read_value(value),
+        None if key is None or key == how.null else how.key(key),
+        None if value == how.null else how.value(value),
     )

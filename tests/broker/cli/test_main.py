@@ -353,7 +353,13 @@ def test_no_argument_is_a_secret() -> None:
                 parsers += action.choices.values()
             found += [flag for flag in action.option_strings if words.search(flag)]
     assert "--password-file" in found
-    keys_of_records = {"--key", "--key-separator", "--key-format"}
+    keys_of_records = {
+        "--key",
+        "--key-separator",
+        "--key-format",
+        "--key-schema-id",
+        "--key-message",
+    }
     assert {flag for flag in found if not flag.endswith("-file")} == keys_of_records
 
 

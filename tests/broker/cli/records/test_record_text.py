@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.cli.records.record_text import (
+    ENCODINGS,
     ConsumedRecord,
     LineFormat,
     NewRecord,
@@ -114,7 +115,11 @@ def test_escapes_are_bytes():
         (b":", LineFormat(b":"), NewRecord(b"", b"")),
         (b"k::NULL", LineFormat(b"::", null=b"NULL"), NewRecord(b"k", None)),
         (b"NULL:v", LineFormat(b":", null=b"NULL"), NewRecord(None, b"v")),
-        (b"6b:dg==", LineFormat(b":", "hex", "base64"), NewRecord(b"k", b"v")),
+        (
+            b"6b:dg==",
+            LineFormat(b":", *(ENCODINGS[name][1] for name in ("hex", "base64"))),
+            NewRecord(b"k", b"v"),
+        ),
     ],
 )
 def test_a_line_is_a_record(line, how, record):
@@ -125,9 +130,9 @@ def test_a_line_is_a_record(line, how, record):
     ("line", "how", "sentence"),
     [
         (b"ab", LineFormat(b":"), "there is no ':' between key and value"),
-        (b"xx", LineFormat(value="hex"), "'xx' is not hexadecimal"),
-        (b"\xff", LineFormat(value="hex"), "is not hexadecimal"),
-        (b"a", LineFormat(value="base64"), "'a' is not base64"),
+        (b"xx", LineFormat(value=ENCODINGS["hex"][1]), "'xx' is not hexadecimal"),
+        (b"\xff", LineFormat(value=ENCODINGS["hex"][1]), "is not hexadecimal"),
+        (b"a", LineFormat(value=ENCODINGS["base64"][1]), "'a' is not base64"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line, how, sentence):
