@@ -6,12 +6,12 @@ have the prefix `schema.registry.`, too. Ours is `bearer.auth.token.file`: the t
 Left out: the files that are named, and asking a registry (`broker.cli.schemas`).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from broker.client import tls_settings
+from broker.client.registry_addresses import is_url, parted
 from broker.client.tls_settings import ClientTls, tls_of
 from broker.client.token_settings import BearerLogin
 from broker.sasl.bearer_messages import is_token
@@ -30,9 +30,6 @@ TAKEN: Final = (
     *_LOGINS,
     *(f"{_PREFIX}{name}" for name in _LOGINS),
     *(f"{_PREFIX}{name}" for name in tls_settings.TAKEN),
-)
-_ADDRESS: Final = re.compile(
-    r"(?P<scheme>(?i:https?)://)((?P<user>[^\s/@]+)@)?(?P<place>[^\s/@?#]+(/[^\s@?#]*[^\s@?#/])?)/*"
 )
 _SOURCES: Final = ("URL", "USER_INFO", "SASL_INHERIT")
 
@@ -60,7 +57,7 @@ def registry_settings_of(
     urls, of_url = [], None
     for each in given.get(URL, "").split(","):
         if each.strip():
-            url, user_info = _parted(each.strip())
+            url, user_info = parted(each.strip())
             of_url = of_url or user_info
             if is_url(url):
                 urls.append(url)
@@ -83,18 +80,6 @@ def registry_settings_of(
         token_file=token_file,
         tls=_tls(given, mistakes),
     )
-
-
-def is_url(text: str) -> bool:
-    """Tells whether a text is the address of a registry, without a user in it."""
-    match = _ADDRESS.fullmatch(text)
-    return match is not None and match["user"] is None
-
-
-def _parted(url: str) -> tuple[str, str | None]:
-    """A URL without its user, and `user:password`."""
-    match = _ADDRESS.fullmatch(url)
-    return (url, None) if match is None else (f"{match['scheme']}{match['place']}", match["user"])
 
 
 def _user_info(

@@ -34,12 +34,14 @@ def value_reader(schema: AvroSchema) -> Callable[[bytes], Any]:
 
     Raises SchemaError for a schema that is nested too deeply.
     """
+    compiler = _Compiler()
     try:
-        read = _Compiler().read_of(schema.root)
+        read = compiler.read_of(schema.root)
     except RecursionError as error:
         raise SchemaError("nested too deeply") from error
 
     def reader(data: bytes) -> Any:
+        compiler.empty.count = 0
         try:
             value, end = read(data, 0)
         except IndexError as error:
@@ -53,10 +55,24 @@ def value_reader(schema: AvroSchema) -> Callable[[bytes], Any]:
     return reader
 
 
+class _Empty:
+    """Items of arrays that have no bytes, such as nulls: any count of them fits into a few bytes."""
+
+    count = 0
+    """In the value that is read."""
+
+    def add(self, at: int) -> None:
+        """Raises ValueError."""
+        self.count += 1
+        if self.count > EMPTY_ITEMS_MAX:
+            raise ValueError(f"arrays before {at} have over {EMPTY_ITEMS_MAX} empty items")
+
+
 class _Compiler:
     """Makes the functions of one schema; recursive types have theirs once."""
 
     def __init__(self) -> None:
+        self.empty = _Empty()
         self._made: dict[int, Read] = {}
 
     def read_of(self, avro: AvroType) -> Read:
@@ -65,7 +81,7 @@ class _Compiler:
             case Primitive():
                 return _read_bytes_decimal(decimals) if decimals else _PRIMITIVES[avro.name]
             case Array():
-                return _read_array(self.read_of(avro.items))
+                return _read_array(self.read_of(avro.items), self.empty)
             case Map():
                 return _read_map(self.read_of(avro.values))
             case Union():
@@ -226,18 +242,15 @@ def _read_enum(named: Named) -> Read:
     return read
 
 
-def _read_array(item: Read) -> Read:
+def _read_array(item: Read, empty: _Empty) -> Read:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         found: list[Any] = []
-        empty = 0
         count, at = _block(data, at)
         while count:
             for _ in range(count):
                 value, end = item(data, at)
-                # Any count of items without bytes, such as nulls, fits into a few bytes.
-                empty += end == at
-                if empty > EMPTY_ITEMS_MAX:
-                    raise ValueError(f"an array before {at} has over {EMPTY_ITEMS_MAX} empty items")
+                if end == at:
+                    empty.add(at)
                 found.append(value)
                 at = end
             count, at = _block(data, at)

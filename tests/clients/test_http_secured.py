@@ -1,5 +1,6 @@
 """Confluent's registry client, the exporter and our own tools with HTTP listeners of TLS, users and ACLs."""
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from tests.clients import commands
+from tests.clients.commands import Done
 from tests.kit.certificates import Authority
 from tests.parts.process import free_port
 from tests.parts.secured import SecuredDev
@@ -167,6 +170,54 @@ def test_a_stranger_is_not_trusted_by_confluents_client(world: World) -> None:
         pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"),
     ):
         client.get_subjects()
+
+
+def schema(world: World, *arguments: str, login: str, ca: str = "authority") -> Done:
+    """`frazil schema`, of somebody who trusts `ca`."""
+    config = world.folder / "schema.properties"
+    config.write_text(
+        f"schema.registry.url={world.registry_url}\n"
+        "schema.registry.ssl.truststore.type=PEM\n"
+        f"schema.registry.ssl.truststore.location={world.folder / ca}.pem\n{login}\n"
+    )
+    return commands.frazil("schema", *arguments, "--command-config", str(config))
+
+
+def test_our_command_about_schemas_asks_over_tls_by_password_and_by_token(world: World) -> None:
+    (world.folder / "order.avsc").write_text(ORDER)
+    words = ("create", "orders-value", "--file", str(world.folder / "order.avsc"))
+    ann = "basic.auth.credentials.source=USER_INFO\nbasic.auth.user.info=ann:pw"
+    assert schema(world, *words, login=ann).code == 0
+    reader = f"bearer.auth.token.file={world.folder / 'reader'}"
+    done = schema(world, "list", "--json", login=reader)
+    assert [one["subject"] for one in json.loads(done.out)] == ["orders-value"]
+    done = schema(world, "delete", "orders-value", "--yes", login=reader)
+    assert (done.code, done.out) == (1, b"")
+    assert f"{world.registry_url} does not allow it: User:reader is denied" in done.err
+
+
+def test_the_login_to_the_cluster_is_one_at_the_registry_when_that_is_said(world: World) -> None:
+    admin = AdminClient({"bootstrap.servers": world.agent.bootstrap})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    for done in admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("inga", info, b"s3cret")]
+    ).values():
+        done.result(30)
+    inherited = (
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        'sasl.jaas.config=a.ScramLoginModule required username="inga" password="PASSWORD";\n'
+        "basic.auth.credentials.source=SASL_INHERIT"
+    )
+    assert schema(world, "list", login=inherited.replace("PASSWORD", "s3cret")).code == 0
+    done = schema(world, "list", login=inherited.replace("PASSWORD", "wrong"))
+    assert done.code == 1
+    assert f"{world.registry_url} does not take this login, or wants one" in done.err
+
+
+def test_our_command_about_schemas_does_not_trust_a_stranger(world: World) -> None:
+    done = schema(world, "list", login="basic.auth.user.info=ann:pw", ca="stranger")
+    assert done.code == 1
+    assert f"the certificate of {world.registry_url} is not trusted" in done.err
 
 
 def test_our_tools_ask_over_tls_with_a_token(world: World) -> None:

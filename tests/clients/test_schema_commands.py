@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from broker.cli import main
+from tests.broker.cli.test_completion import completed
 from tests.clients import commands
 from tests.clients.commands import Done
 from tests.parts.process import free_port
@@ -338,6 +339,12 @@ def test_a_context_says_where_the_registry_is(
     assert commands.frazil("schema", "list").code == 0
 
 
+def test_names_of_subjects_are_completed(shell: Shell, subject: str, tmp_path: Path) -> None:
+    create(shell, f"completed-{subject}")
+    line = f"frazil schema describe --command-config {shell.config} completed-"
+    assert completed(line, tmp_path) == [f"completed-{subject}"]
+
+
 def test_confluents_client_sees_what_was_registered(shell: Shell, url: str, subject: str) -> None:
     made = create(shell, subject)
     told = {"url": url, "basic.auth.user.info": "ann:pw"}
@@ -347,14 +354,16 @@ def test_confluents_client_sees_what_was_registered(shell: Shell, url: str, subj
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Answers everything alike."""
+    """Answers everything alike, but what it leads on to."""
 
     status, body = 200, b""
 
     def do_GET(self) -> None:
-        self.send_response(self.status)
+        is_led = self.path == "/elsewhere"
+        self.send_response(200 if is_led else self.status)
+        self.send_header("Location", "/elsewhere")
         self.end_headers()
-        self.wfile.write(self.body)
+        self.wfile.write(b"[]" if is_led else self.body)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -364,6 +373,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
     ("status", "body", "said"),
     [
         (200, b"<html>", "does not answer like a schema registry"),
+        (200, b"{}", "does not answer like a schema registry"),
+        (200, b'[{"version": 1}]', "does not answer like a schema registry"),
         (404, b"<html>", "does not answer like a schema registry"),
         (302, b"", "does not answer like a schema registry"),
         (403, b'{"error_code":40301,"message":"no"}', "does not allow it: no"),

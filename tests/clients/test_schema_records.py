@@ -335,6 +335,17 @@ def test_keys_have_schemas_of_their_own_and_nulls_need_none(shell: Shell, topic:
     ]
 
 
+def test_messages_of_one_protobuf_schema_are_told_apart(shell: Shell, topic: str) -> None:
+    text = """syntax = "proto3"; message A { int32 a = 1; message B { int32 b = 1; } }
+    message C { int32 c = 1; }"""
+    shell.registry.client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    words = ("--value-format", "protobuf")
+    shell.produce(topic, b'{"a":1}\n', *words)
+    shell.produce(topic, b'{"b":2}\n', *words, "--value-message", "A.B")
+    shell.produce(topic, b'{"c":3}\n', *words, "--value-message", "C")
+    assert shell.consume(topic, *words) == ['{"a":1}', '{"b":2}', '{"c":3}']
+
+
 def test_a_schema_of_a_file_is_registered_with_the_first_record(
     shell: Shell, topic: str, tmp_path: Path
 ) -> None:

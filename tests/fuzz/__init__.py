@@ -3,7 +3,7 @@
 | module | what it is |
 |---|---|
 | `target` | a target makes inputs (bytes), changes them, and runs one |
-| `targets/` | frames, whole agents, logins, tokens, TLS, batches, HTTP, metrics, schemas, the log's codec and machine, snapshots, objects |
+| `targets/` | frames, whole agents, logins, tokens, TLS, batches, HTTP, metrics, schemas, values by them, the log's codec and machine, snapshots, objects |
 | `grammar`, `batches`, `schema_texts` | inputs that are mostly well-formed, and so get far |
 | `mutation` | bytes changed as parsers dislike it |
 | `campaign` | the loop: what leads to something new is changed on; why it is ours |

@@ -53,7 +53,6 @@ class Failures:
 
 def produce(options: Namespace, source: BufferedReader) -> int:
     """Sends what the source has. Raises FailedError, SettingsError."""
-    takes = _takes(options)
     events = Events()
     producer = client_of(Producer, _settings(options, events))
     partitions = partitions_of(producer, options.topic, events, timeout_ms=options.timeout_ms)
@@ -61,6 +60,7 @@ def produce(options: Namespace, source: BufferedReader) -> int:
         raise FailedError(
             f'topic "{options.topic}" has no partition {options.partition}, but 0 to {partitions[-1]}'
         )
+    takes = _takes(options)
     failures = Failures()
     progress = Progress("sent")
     bad, read = "", 0

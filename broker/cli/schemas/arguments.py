@@ -190,7 +190,7 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
 
 
 def _url(text: str) -> str:
-    from broker.client.registry_settings import is_url
+    from broker.client.registry_addresses import is_url
 
     if "@" in text:
         raise ValueError(
@@ -255,7 +255,7 @@ def _subjects(options: argparse.Namespace) -> list[str]:
     options.timeout_ms = TIMEOUT_MS
     options.bootstrap = options.registry
     try:
-        return [str(name) for name in registry_of(options).ask("/subjects")]
+        return [str(name) for name in registry_of(options).items("/subjects")]
     except (FailedError, SettingsError, ToolError, RefusedError):
         return []
 

@@ -9,10 +9,10 @@ import base64
 import json
 import ssl
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
@@ -21,8 +21,9 @@ from typing_extensions import override
 
 from broker.cli.arguments import FailedError, client_settings, complain, settings_file
 from broker.cli.command_result import ToolError
-from broker.client.registry_settings import TOKEN_FILE, RegistrySettings
-from broker.sasl.bearer_messages import is_token
+
+if TYPE_CHECKING:
+    from broker.client.registry_settings import RegistrySettings
 
 REGISTRY_DEFAULT: Final = "http://localhost:8081"
 ANSWER_BYTES_MAX: Final = 256 << 20
@@ -72,6 +73,28 @@ class Registry:
         self._timeout_s = timeout_ms / 1000
         handler = HTTPSHandler(context=place.context)
         self._opener: OpenerDirector = build_opener(_NoRedirects, handler)
+
+    def object(
+        self, path: str, *fields: str, method: str = "GET", body: Any = None
+    ) -> dict[str, Any]:
+        """Returns an answer that is an object with these fields. Raises RefusedError, ToolError."""
+        return self._checked(self.ask(path, method=method, body=body), fields)
+
+    def objects(self, path: str, *fields: str) -> list[dict[str, Any]]:
+        """Returns an answer that is a list of objects with these fields. Raises RefusedError, ToolError."""
+        return [self._checked(one, fields) for one in self.items(path)]
+
+    def items(self, path: str) -> list[Any]:
+        """Returns an answer that is a list. Raises RefusedError, ToolError."""
+        found = self.ask(path)
+        if not isinstance(found, list):
+            raise _stranger(self._place.urls[0])
+        return found
+
+    def _checked(self, found: Any, fields: Sequence[str]) -> dict[str, Any]:
+        if not isinstance(found, dict) or not found.keys() >= {*fields}:
+            raise _stranger(self._place.urls[0])
+        return found
 
     def ask(self, path: str, *, method: str = "GET", body: Any = None) -> Any:
         """Returns the JSON of an answer. Raises RefusedError, ToolError."""
@@ -155,47 +178,58 @@ def _problem(url: str, error: Exception) -> Exception:
 def registry_of(options: Namespace) -> Registry:
     """Returns the registry that the arguments and their file of settings mean. Raises FailedError, SettingsError."""
     file = settings_file(options)
-    settings = RegistrySettings()
-    if file is not None:
-        found = client_settings(file)
-        # A command about records tells what has no effect itself.
-        if not hasattr(options, "property"):
-            complain(options.name, *[f"{file}: {warning}" for warning in found.warnings])
-        settings = found.registry
+    if file is None:
+        place = RegistryPlace((options.registry or REGISTRY_DEFAULT,))
+        return Registry(place, timeout_ms=options.timeout_ms)
+    # What reads settings is imported only where there are any.
+    found = client_settings(file)
+    # A command about records tells what has no effect itself.
+    if not hasattr(options, "property"):
+        complain(options.name, *[f"{file}: {warning}" for warning in found.warnings])
+    settings = found.registry
     urls = (options.registry,) if options.registry is not None else settings.urls
-    context = None if settings.tls is None else _context(settings, file)
-    place = RegistryPlace(urls or (REGISTRY_DEFAULT,), _authorization(settings), context)
+    place = RegistryPlace(
+        urls or (REGISTRY_DEFAULT,), _authorization(settings), _context(settings, file)
+    )
     return Registry(place, timeout_ms=options.timeout_ms)
 
 
-def _context(settings: RegistrySettings, file: Path | None) -> ssl.SSLContext:
-    """Raises FailedError. What reads certificates is imported only where there are any."""
+def _context(settings: "RegistrySettings", file: Path) -> ssl.SSLContext | None:
+    """Raises FailedError."""
     from broker.client.client_tls import client_context
     from broker.edge.key_stores import TlsError
 
-    assert settings.tls is not None
+    if settings.tls is None:
+        return None
     try:
         return client_context(settings.tls)
     except TlsError as error:
         raise FailedError(f"{file}: schema.registry.{error}") from error
 
 
-def _authorization(settings: RegistrySettings) -> str | None:
+def _authorization(settings: "RegistrySettings") -> str | None:
     """Raises FailedError."""
     if settings.user_info is not None:
         return f"Basic {base64.b64encode(settings.user_info.encode()).decode()}"
     token = settings.token
     if settings.token_file is not None:
-        try:
-            with Path(settings.token_file).open("rb") as file:
-                token = file.read(TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
-        except OSError as error:
-            raise FailedError(
-                f"{TOKEN_FILE}: cannot read {settings.token_file}: {error.strerror}"
-            ) from error
-        if not is_token(token):
-            raise FailedError(f"{TOKEN_FILE}: there is no token in {settings.token_file}")
+        token = _token_in(settings.token_file)
     return None if token is None else f"Bearer {token}"
+
+
+def _token_in(name: str) -> str:
+    """Raises FailedError."""
+    from broker.client.registry_settings import TOKEN_FILE
+    from broker.sasl.bearer_messages import is_token
+
+    try:
+        with Path(name).open("rb") as file:
+            token = file.read(TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise FailedError(f"{TOKEN_FILE}: cannot read {name}: {error.strerror}") from error
+    if not is_token(token):
+        raise FailedError(f"{TOKEN_FILE}: there is no token in {name}")
+    return token
 
 
 def versions_path(subject: str, version: int | str | None = None) -> str:

@@ -108,7 +108,7 @@ def _schemas(registry: Registry, *, deleted: bool) -> list[dict[str, Any]]:
     while True:
         path = f"/schemas?deleted={str(deleted).lower()}&offset={len(found)}&limit={PAGE}"
         with _refusals():
-            page = registry.ask(path)
+            page = registry.objects(path, "subject", "version")
         before = len(found)
         for one in page:
             # Their texts may be long, and nobody asks for them.
@@ -134,8 +134,8 @@ def describe(
 ) -> CommandResult:
     """One version of a subject; which others there are."""
     with _refusals(subject=subject, version=version):
-        versions = registry.ask(versions_path(subject))
-        found = registry.ask(versions_path(subject, version))
+        versions = registry.items(versions_path(subject))
+        found = registry.object(versions_path(subject, version), *_OF_VERSION)
     view = {
         "subject": subject,
         "version": found["version"],
@@ -163,6 +163,9 @@ def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r").expandtabs(4) for line in text.rstrip("\n").split("\n")]
 
 
+_OF_VERSION: Final = ("version", "id", "schema")
+
+
 def _reference(one: Mapping[str, Any]) -> str:
     return f"{one['name']}={one['subject']}:{one['version']}"
 
@@ -170,10 +173,10 @@ def _reference(one: Mapping[str, Any]) -> str:
 def get(registry: Registry, schema_id: int, *, as_json: bool) -> CommandResult:
     """The text of a schema by its id; in JSON also where it is used."""
     with _refusals(schema_id=schema_id):
-        found = registry.ask(f"/schemas/ids/{schema_id}")
+        found = registry.object(f"/schemas/ids/{schema_id}", "schema")
         if not as_json:
             return CommandResult(_lines(found["schema"]))
-        uses = registry.ask(f"/schemas/ids/{schema_id}/versions")
+        uses = registry.objects(f"/schemas/ids/{schema_id}/versions", "subject", "version")
     view = {
         "id": schema_id,
         "type": type_of(found),
@@ -190,7 +193,8 @@ def create(registry: Registry, subject: str, schema: NewSchema, *, as_json: bool
         found = _known(registry, subject, schema)
         is_new = found is None
         if found is None:
-            answer = registry.ask(versions_path(subject), method="POST", body=schema.body)
+            path = versions_path(subject)
+            answer = registry.object(path, "id", method="POST", body=schema.body)
             # Older registries tell the id alone.
             found = answer if "version" in answer else _known(registry, subject, schema)
     if found is None:
@@ -212,14 +216,12 @@ def create(registry: Registry, subject: str, schema: NewSchema, *, as_json: bool
 def _known(registry: Registry, subject: str, schema: NewSchema) -> dict[str, Any] | None:
     """The subject's version with this schema. Raises RefusedError."""
     try:
-        found: dict[str, Any] = registry.ask(
-            f"/subjects/{quote(subject, safe='')}", method="POST", body=schema.body
-        )
+        path = f"/subjects/{quote(subject, safe='')}"
+        return registry.object(path, "id", "version", method="POST", body=schema.body)
     except RefusedError as error:
         if error.code in (SUBJECT_UNKNOWN, SCHEMA_UNKNOWN):
             return None
         raise
-    return found
 
 
 def check(
@@ -228,9 +230,9 @@ def check(
     """Whether the subject would take a schema, and why not. `version`: beside that one alone."""
     path = f"/compatibility{versions_path(subject, version)}?verbose=true"
     with _refusals(subject=subject, version=version, schema=schema):
-        registry.ask(versions_path(subject))  # Of no subject everything would be compatible.
-        answer = registry.ask(path, method="POST", body=schema.body)
-    is_compatible = bool(answer.get("is_compatible"))
+        registry.items(versions_path(subject))  # Of no subject everything would be compatible.
+        answer = registry.object(path, "is_compatible", method="POST", body=schema.body)
+    is_compatible = bool(answer["is_compatible"])
     reasons = [str(one) for one in answer.get("messages") or ()]
     failure = f'{schema.file} is not compatible with subject "{subject}"'
     if as_json:
@@ -248,7 +250,8 @@ def delete(
     """Deletes a subject, or one of its versions. `permanent`: its schemas are forgotten, too."""
     with _refusals(subject=subject, version=version):
         if version == "latest":
-            version = int(registry.ask(versions_path(subject, version))["version"])
+            found = registry.object(versions_path(subject, version), "version")
+            version = int(found["version"])
         of_all = f"/subjects/{quote(subject, safe='')}"
         path = of_all if version is None else versions_path(subject, version)
         gone: Any = None
@@ -292,14 +295,14 @@ def get_rule(
     is_own = True
     with _refusals(subject=subject):
         try:
-            answer = registry.ask(_path(rule, subject))
+            answer = registry.object(_path(rule, subject), rule.key)
         except RefusedError as error:
             # Of a subject that there is not, too: it may be made.
             if subject is None or error.code not in (rule.none, SUBJECT_UNKNOWN):
                 raise
             is_own = False
-            answer = registry.ask(rule.path)
-    value = str(answer.get(rule.key))
+            answer = registry.object(rule.path, rule.key)
+    value = str(answer[rule.key])
     if as_json:
         view = {"subject": subject, rule.word: value, "is_own": is_own}
         return CommandResult([json.dumps(view)])

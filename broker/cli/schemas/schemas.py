@@ -40,18 +40,20 @@ class Schemas:
         """Returns the schema of an id, or of a GUID."""
         if name not in self._named:
             way = "ids" if isinstance(name, int) else "guids"
-            found = self._registry.ask(f"/schemas/{way}/{quote(str(name), safe='')}")
+            path = f"/schemas/{way}/{quote(str(name), safe='')}"
+            found = self._registry.object(path, "schema")
             self._named[name] = self._schema(found, name if isinstance(name, int) else None)
         return self._named[name]
 
     def latest(self, subject: str) -> Schema:
         """Returns the newest version of a subject."""
-        found = self._registry.ask(versions_path(subject, "latest"))
+        found = self._registry.object(versions_path(subject, "latest"), "id", "schema")
         return self._schema(found, int(found["id"]))
 
     def registered(self, subject: str, body: Mapping[str, Any]) -> Schema:
         """Returns a schema once a subject has it; `body`: as the registry takes it."""
-        found = self._registry.ask(versions_path(subject), method="POST", body=body)
+        path = versions_path(subject)
+        found = self._registry.object(path, "id", method="POST", body=body)
         return self._schema(body, int(found["id"]))
 
     def _schema(self, found: Mapping[str, Any], schema_id: int | None) -> Schema:
@@ -70,7 +72,7 @@ class Schemas:
                 # A version that was deleted after it was referred to is still meant.
                 path = f"{versions_path(subject, version)}?deleted=true"
                 try:
-                    self._referred[subject, version] = self._registry.ask(path)
+                    self._referred[subject, version] = self._registry.object(path, "schema")
                 except RefusedError as error:
                     raise ToolError(
                         f"the registry has lost version {version} of subject {subject}, which a schema refers to as"

@@ -53,7 +53,16 @@ def imported(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("--version",), ("brew",), ("topic", "describe", "--help"), ("dev", "--help")],
+    [
+        *(
+            ("--help",),
+            ("--version",),
+            ("brew",),
+            ("topic", "describe", "--help"),
+            ("dev", "--help"),
+        ),
+        *(("schema", "--help"), ("produce", "--help")),
+    ],
     ids=" ".join,
 )
 def test_what_needs_no_agent_is_answered_without_what_agents_are_made_of(
@@ -83,6 +92,19 @@ def test_who_logs_in_does_not_wait_for_the_metadata_log(tmp_path: Path) -> None:
         "broker.config.settings",
         "coordinator.commands.entries",
         "coordinator.tables",
+        "storage",
+    }
+    assert found & (HEAVY | unneeded) == set()
+
+
+def test_a_registry_is_asked_without_what_asks_clusters_and_reads_values() -> None:
+    found = imported("schema", "list", "--registry", "http://127.0.0.1:1")
+    assert "broker.cli.schemas.registry" in found
+    unneeded = {
+        "broker.config.settings",
+        "coordinator",
+        "google.protobuf",
+        "jsonschema_rs",
         "storage",
     }
     assert found & (HEAVY | unneeded) == set()

@@ -14,9 +14,10 @@ from tests.fuzz.targets.schemas import Schemas
 from tests.fuzz.targets.snapshots import Snapshots
 from tests.fuzz.targets.telemetry import Telemetry
 from tests.fuzz.targets.tls import Tls
+from tests.fuzz.targets.values import Values
 
 _ALL = (
     *(Frames, Agent, Logins, Tls, Batches, Http, Sasl, Bearer, Telemetry),
-    *(Schemas, Commands, Machines, Snapshots, Objects),
+    *(Schemas, Values, Commands, Machines, Snapshots, Objects),
 )
 TARGETS: dict[str, type[Target]] = {target.name: target for target in _ALL}

@@ -23,6 +23,7 @@ UUID = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
 KIND = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
 A = {"type": "record", "name": "A", "namespace": "shop", "fields": [{"name": "a", "type": "int"}]}
 B = {"type": "record", "name": "B", "namespace": "shop", "fields": [{"name": "b", "type": "int"}]}
+NAMESAKE = {"type": "record", "name": "N", "fields": [{"name": "N", "type": "int"}]}
 
 
 def parsed(schema):
@@ -87,6 +88,7 @@ SHOWN = [
     ([A, B], b"\x02\x02", {"shop.B": {"b": 1}}),
     (["null", A], b"\x02\x02", {"a": 1}),
     ([{"type": "map", "values": "int"}, "null"], b"\x00\x02\x06map\x02\x00", {"map": 1}),
+    (["null", NAMESAKE], b"\x02\x02", {"N": 1}),
     (TREE, b"\x02\x02\x04\x00", {"n": 1, "on": {"n": 2, "on": None}}),
 ]
 
@@ -199,7 +201,12 @@ def test_what_is_nested_beyond_all_stacks_is_refused_both_ways():
         (KIND, b"\x04", "the number at 0 is no symbol of Kind, which has 2"),
         (["null"], b"\x02", "the branch 1 at 0 is none of the union's 1"),
         (CENTS, b"\x0a\x7f\xff\xff\xff\xff", "a decimal has over 9 digits"),
-        ({"type": "array", "items": "null"}, b"\x80\x80\x80\x02\x00", "empty items"),
+        ({"type": "array", "items": "null"}, b"\x82\x80\x08\x00", "over 65536 empty items"),
+        (
+            {"type": "array", "items": {"type": "array", "items": "null"}},
+            b"\x06" + b"\x80\x80\x04\x00" * 3 + b"\x00",
+            "over 65536 empty items",
+        ),
     ],
 )
 def test_bytes_that_are_no_value_are_refused(schema, data, said):

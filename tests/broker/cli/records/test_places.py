@@ -113,3 +113,13 @@ def test_with_no_partition_to_read_it_is_done():
     reading = Reading(limit=None, stops=True, ends={A: 0})
     reading.begin([])
     assert reading.is_done()
+
+
+def test_who_goes_on_begins_with_a_record_that_could_not_be_written():
+    reading = Reading(limit=None, stops=False)
+    reading.begin([A, B])
+    assert reading.takes(A, 11)
+    assert reading.takes(B, 2)
+    assert reading.takes(A, 12)
+    reading.stops_at(A, 12)
+    assert reading.taken() == {A: 12, B: 3}

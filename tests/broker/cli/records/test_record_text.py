@@ -12,6 +12,7 @@ from broker.cli.records.record_text import (
     LineFormat,
     NewRecord,
     RecordError,
+    Taken,
     json_line,
     record_of_json,
     record_of_line,
@@ -139,3 +140,24 @@ def test_a_line_that_is_no_record_is_refused(line, how, sentence):
     with pytest.raises(RecordError) as caught:
         record_of_line(line, how)
     assert sentence in str(caught.value)
+
+
+def test_what_a_schema_reads_is_json_itself_in_a_record_of_json():
+    texts = {"value": lambda record: record.value and b'{"n":1}'}
+    assert b'"key":"k1","value":{"n":1},' in json_line(RECORD, texts)
+    assert json.loads(json_line(RECORD._replace(value=None), texts))["value"] is None
+
+
+def test_what_a_schema_writes_is_taken_from_json_and_null_needs_none():
+    taken = Taken(of_text=bytes, of_json=lambda value: f"<{value}>".encode())
+    line = b'{"key": "k", "value": {"n": 1}}'
+    assert record_of_json(line, takes={"value": taken})[:2] == (b"k", b"<{'n': 1}>")
+    assert record_of_json(b'{"value": null}', takes={"value": taken}).value is None
+    assert record_of_json(b'{"value": 0}', takes={"value": taken}).value == b"<0>"
+
+
+def test_a_template_has_what_a_schema_reads_and_the_bytes_that_there_are():
+    texts = {"key": lambda record: record.key and b"7"}
+    template = template_of("%k %K %s", key="avro", null="-", texts=texts)
+    assert template.text(RECORD) == b"7 2 v1"
+    assert template.text(RECORD._replace(key=None)) == b"- -1 v1"
