@@ -318,9 +318,11 @@ def _ports(settings: Settings, *, running: bool) -> list[Finding]:
 
 
 async def _advertised(settings: Settings) -> list[Finding]:
-    """Whether clients find the agent that runs here."""
-    host_name = socket.gethostname()
-    sentences = await advertised_addresses.tried(settings, count_of(settings), host_name=host_name)
+    """Whether clients find the agent that runs here, at listeners that it has (settings may be newer)."""
+    had = {each.name for each in settings.listen if _trouble_with(each.host, each.port or 0)}
+    sentences = await advertised_addresses.tried(
+        settings, count_of(settings), host_name=socket.gethostname(), listening=had
+    )
     return [Finding("clients", bad=bool(fault_of(each)), text=each) for each in sentences]
 
 

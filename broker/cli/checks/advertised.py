@@ -7,7 +7,7 @@ clients have different ways to an address, only a client can tell.
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +24,17 @@ from protocol.fault_codes import FaultCode, Sentence
 ANSWER_S_MAX: Final = 3.0
 
 
-async def tried(settings: Settings, workers: int, *, host_name: str) -> Sequence[str]:
-    """A sentence for each address; that of a trouble is a `Sentence` with its code."""
+async def tried(
+    settings: Settings, workers: int, *, host_name: str, listening: Container[str]
+) -> Sequence[str]:
+    """A sentence for each address of these listeners; that of a trouble is a `Sentence` with its code."""
     own = {each.name: each for each in listeners_of(settings)}
     told = seats.told_addresses(settings, workers, host_name=host_name)
     # A port that the system chose is known to nobody before the agent runs.
-    asked = [_tried(own[each.name], each, settings.cluster_id) for each in told if each.port]
-    return await asyncio.gather(*asked)
+    asked = [each for each in told if each.port and each.name in listening]
+    return await asyncio.gather(
+        *[_tried(own[each.name], each, settings.cluster_id) for each in asked]
+    )
 
 
 async def _tried(listener: ListenerSettings, told: Listener, cluster_id: str) -> str:

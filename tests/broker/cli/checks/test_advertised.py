@@ -58,7 +58,7 @@ async def test_an_agent_is_found_at_its_listener(
     tmp_path: Path, protocol: str, more: tuple[str, ...], found: str
 ) -> None:
     async with running(tmp_path, protocol, *more) as settings:
-        (told,) = await advertised.tried(settings, 1, host_name="here")
+        (told,) = await advertised.tried(settings, 1, host_name="here", listening={"MINE"})
         assert told.endswith(found)
         assert fault_of(told) is None
 
@@ -69,13 +69,18 @@ async def test_who_shows_another_certificate_is_not_this_agent(
 ) -> None:
     async with running(tmp_path, protocol) as settings:
         (tmp_path / "agent.pem").write_text(Authority("other").sign().pem)
-        (told,) = await advertised.tried(settings, 1, host_name="here")
+        (told,) = await advertised.tried(settings, 1, host_name="here", listening={"MINE"})
         assert "its certificate is not taken" in told
         assert fault_of(told) is FaultCode.ADVERTISED_UNREACHABLE
 
 
+async def test_a_listener_that_the_agent_does_not_have_yet_is_not_looked_for() -> None:
+    settings = settings_of("listen=127.0.0.1:1")
+    assert await advertised.tried(settings, 1, host_name="here", listening=()) == []
+
+
 async def test_each_worker_is_looked_for_at_its_own_address() -> None:
     settings = settings_of("listen=127.0.0.1:1", "workers.port.step=1")
-    told = await advertised.tried(settings, 2, host_name="here")
+    told = await advertised.tried(settings, 2, host_name="here", listening={"PLAINTEXT"})
     assert ["127.0.0.1:2," in told[0], "127.0.0.1:3," in told[1]] == [True, True]
     assert {fault_of(each) for each in told} == {FaultCode.ADVERTISED_UNREACHABLE}
