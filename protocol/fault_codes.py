@@ -118,7 +118,7 @@ _COMMAND_ENDS: Final = (
 FAULTS: Final[dict[FaultCode, Fault]] = {
     FaultCode.PORT_TAKEN: Fault(
         "Another process listens at a port that the agent is to have.",
-        _AGENT_ENDS + " Kafka's clients that are told this port reach the other process.",
+        _AGENT_ENDS + " Whoever connects to that port talks to the other process.",
         (
             "See who has it: `ss -ltnp 'sport = :9092'`. It is often an agent that still runs.",
             "End that process, or choose another port: `frazil dev --port 9192`, else the setting that the sentence names.",

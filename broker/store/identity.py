@@ -15,7 +15,7 @@ import json
 import random
 
 from coordinator.log.metadata_log import LogRefusedError, MetadataLog
-from protocol.fault_codes import FaultCode, FaultError
+from protocol.fault_codes import FaultCode, FaultError, Sentence
 from protocol.types import POSITION_ZERO
 from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
@@ -32,12 +32,13 @@ LIFE_HEX_DIGITS = 16
 PUT_ONCE_KEY = "put-once"
 """Stays, so that who starts later need put nothing but one thing that must be refused."""
 FORMAT_VERSION = 1
+_UNREADABLE = Sentence(
+    "the metadata log says nothing readable about its cluster", FaultCode.OTHER_CLUSTER
+)
 
 
 class ClusterMismatchError(FaultError):
     """The store or the log is another cluster's, or of another life; the sentence says which."""
-
-    fault = FaultCode.OTHER_CLUSTER
 
 
 async def check(
@@ -58,7 +59,8 @@ async def check(
         if present is None and head > POSITION_ZERO:
             raise ClusterMismatchError(
                 "the metadata log has entries, but the object store has no"
-                f" {cluster_identity.KEY}: is it the right bucket, prefix or folder?"
+                f" {cluster_identity.KEY}: is it the right bucket, prefix or folder?",
+                fault=FaultCode.OTHER_CLUSTER,
             )
         await cluster_identity.claim_store(store, identity)
     except StoreRefusedError as error:
@@ -90,13 +92,9 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
             }:
                 pass
             case _:
-                raise ClusterMismatchError(
-                    "the metadata log says nothing readable about its cluster"
-                )
+                raise ClusterMismatchError(_UNREADABLE)
     except ValueError as error:
-        raise ClusterMismatchError(
-            "the metadata log says nothing readable about its cluster"
-        ) from error
+        raise ClusterMismatchError(_UNREADABLE) from error
     if version > FORMAT_VERSION:
         raise ClusterMismatchError(
             f"the metadata log has format version {version}, newer than {FORMAT_VERSION}, the"
@@ -106,7 +104,8 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
     if (cluster_id, era) != (identity.cluster_id, identity.era):
         raise ClusterMismatchError(
             f"the metadata log belongs to cluster {cluster_id!r}, era {era}, but this agent to"
-            f" {identity.describe()}: point it to another log, or set the right cluster.id"
+            f" {identity.describe()}: point it to another log, or set the right cluster.id",
+            fault=FaultCode.OTHER_CLUSTER,
         )
     return life
 
@@ -127,5 +126,6 @@ async def _claim_life(store: ObjectStore, life: str) -> None:
         raise ClusterMismatchError(
             f"the object store belongs to another metadata log ({LIFE_KEY} there says"
             f" {present[:64].decode(errors='replace').strip()}, the log says {life}): the log was"
-            " replaced or lost; restore it, or begin with an empty store"
+            " replaced or lost; restore it, or begin with an empty store",
+            fault=FaultCode.OTHER_CLUSTER,
         )

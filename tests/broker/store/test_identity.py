@@ -73,8 +73,9 @@ async def test_a_log_of_another_cluster_is_refused_with_both_names() -> None:
     await check(place, who=ClusterIdentity("theirs", 1))
     fresh = Place()
     fresh.cluster = place.cluster
-    with pytest.raises(ClusterMismatchError, match=r"'theirs'.*'ours'"):
+    with pytest.raises(ClusterMismatchError, match=r"'theirs'.*'ours'") as refused:
         await check(fresh)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
 
 
 async def test_a_store_of_another_era_is_refused() -> None:
@@ -82,8 +83,9 @@ async def test_a_store_of_another_era_is_refused() -> None:
     await check(place)
     other = Place()
     other.objects = place.objects
-    with pytest.raises(ClusterMismatchError, match=r"era 1.*era 2"):
+    with pytest.raises(ClusterMismatchError, match=r"era 1.*era 2") as refused:
         await check(other, who=ClusterIdentity("ours", 2))
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
 
 
 async def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one() -> None:
@@ -91,8 +93,9 @@ async def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one
     await check(old, seed=1)
     new = Place()
     new.objects = old.objects
-    with pytest.raises(ClusterMismatchError, match="belongs to another metadata log"):
+    with pytest.raises(ClusterMismatchError, match="belongs to another metadata log") as refused:
         await check(new, seed=2)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
 
 
 async def test_an_empty_store_is_refused_by_a_log_that_has_entries() -> None:
@@ -101,8 +104,9 @@ async def test_an_empty_store_is_refused_by_a_log_that_has_entries() -> None:
     await append_something(place)
     elsewhere = Place()
     elsewhere.cluster = place.cluster
-    with pytest.raises(ClusterMismatchError, match="is it the right bucket"):
+    with pytest.raises(ClusterMismatchError, match="is it the right bucket") as refused:
         await check(elsewhere)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
     assert await cluster_identity.read_identity(elsewhere.objects) is None
 
 
@@ -119,8 +123,9 @@ async def test_a_crash_between_the_claims_is_made_good_by_the_next_start() -> No
 async def test_a_log_that_says_nothing_readable_is_refused(written: bytes) -> None:
     place = Place()
     await MemoryLog(place.cluster).identify(written)
-    with pytest.raises(ClusterMismatchError, match="nothing readable"):
+    with pytest.raises(ClusterMismatchError, match="nothing readable") as refused:
         await check(place)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
 
 
 async def test_a_log_of_a_newer_format_is_refused() -> None:
