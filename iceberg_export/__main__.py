@@ -1,13 +1,15 @@
 """`python -m iceberg_export`: the exporter's own entry, which `frazil export` starts.
 
 A process of its own, since the agent needs none of the exporter's packages. While they are being
-installed it waits for that; when they are not installed it says so in one sentence.
+installed it waits for that; when they are not installed it says so in one sentence. Help, mistakes and
+completion need none of them, and are not waited for.
 """
 
 import sys
 import time
 
 from iceberg_export import installation
+from iceberg_export.cli.parser import parse
 
 INTERRUPTED = 130
 
@@ -17,6 +19,7 @@ def main() -> int:
     if not __debug__:
         print("frazil export: assertions guard the tables, do not run with -O", file=sys.stderr)
         return 2
+    arguments = parse(None)
     try:
         _wait()
     except KeyboardInterrupt:
@@ -28,7 +31,7 @@ def main() -> int:
         from iceberg_export.cli import main as cli
     except ModuleNotFoundError as error:
         return _refuse(error.name)
-    return cli.main()
+    return cli.run(arguments)
 
 
 def _refuse(package: str | None) -> int:

@@ -27,12 +27,29 @@ List = Callable[["KafkaClient"], Awaitable["CommandResult"]]
 """A command that lists what there is, as a list of objects in JSON."""
 
 
-def answer(parser: Callable[[], argparse.ArgumentParser]) -> None:
-    """Ends the process when it is a shell that asks."""
-    if _ASKED in os.environ:
-        import argcomplete
+def answer(
+    parser: Callable[[], argparse.ArgumentParser],
+    of_export: Callable[[list[str]], argparse.ArgumentParser | None],
+    become_exporter: Callable[[list[str]], int],
+) -> None:
+    """Ends the process when it is a shell that asks. `of_export`: what reads the words behind `frazil export`;
+    None: the exporter, which completes them in this process's place."""
+    if _ASKED not in os.environ:
+        return
+    import argcomplete
+    from argcomplete.lexers import split_line
 
+    before = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
+    first = int(os.environ[_ASKED])
+    if before[first : first + 1] != ["export"]:
         argcomplete.autocomplete(parser())
+        return
+    # What argcomplete takes for the command begins there.
+    os.environ[_ASKED] = str(first + 1)
+    reads = of_export(before[first + 1 :])
+    if reads is None:
+        sys.exit(become_exporter([]))
+    argcomplete.autocomplete(reads)
 
 
 def add_completion(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]

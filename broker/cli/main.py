@@ -65,15 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["export"]:
-        if not _is_of_project_file(given[1:]):
+        parser = _project_parser(given[1:])
+        if parser is None:
             return _export(given[1:])
-        parser = Parser(prog="frazil export")
-        agent_arguments.add_project_file(
-            parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-        )
         options = parser.parse_args(given[1:])
     else:
-        completion.answer(_parser)
+        completion.answer(_parser, _project_parser, _export)
         options = _parser().parse_args(given)
     try:
         return int(options.run(options))
@@ -346,10 +343,15 @@ def _log_tail(options: argparse.Namespace) -> int:
     return 0
 
 
-def _is_of_project_file(arguments: Sequence[str]) -> bool:
+def _project_parser(arguments: Sequence[str]) -> Parser | None:
+    """What reads arguments of `frazil export` that are about a project file; None: they are the exporter's."""
     command, *others = arguments or [""]
     has_file = any(one.partition("=")[0] == "--file" for one in others)
-    return command == "apply" or (command == "plan" and has_file)
+    if command != "apply" and not (command == "plan" and has_file):
+        return None
+    parser = Parser(prog="frazil export")
+    agent_arguments.add_project_file(parser.add_subparsers(metavar="COMMAND", parser_class=Parser))
+    return parser
 
 
 def _export(arguments: list[str]) -> int:

@@ -3,7 +3,7 @@ a code.
 
 The composition root of this package: clock, streams and signals are named here. Commands that
 change tables by hand are in `table_commands`.
-Exit codes are `EXIT_CODES`; 130 when it was interrupted.
+Exit codes are `parser.EXIT_CODES`; 130 when it was interrupted.
 """
 
 import argparse
@@ -12,17 +12,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from typing import Final
 
-from iceberg_export.cli.arguments import (
-    add_options,
-    add_topic,
-    job_and_tables,
-    job_and_topic,
-    known_tables,
-    open_session,
-)
+from iceberg_export.cli import table_commands
+from iceberg_export.cli.parser import parse
 from iceberg_export.cli.preview import preview_topic, render_preview, render_sample
-from iceberg_export.cli.table_commands import add_commands
+from iceberg_export.cli.sessions import job_and_tables, job_and_topic, known_tables, open_session
 from iceberg_export.dead_letters.counts import LetterCounts
 from iceberg_export.errors import ExportError, StateError
 from iceberg_export.plan.agent_client import Topic
@@ -34,78 +29,14 @@ from iceberg_export.runs.status import render, render_json, topic_status
 from iceberg_export.runs.type_sample import sample_types
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.catalog_view import create_latest_view
-from iceberg_export.table.latest_view import QUOTES, create_view_statement
+from iceberg_export.table.latest_view import create_view_statement
 from iceberg_export.tasks import spark
-from iceberg_export.units import parse_bytes, parse_duration_ms
 from iceberg_export.verify.proof import Verdict, verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert
 from protocol.fault_codes import told
 
-EXIT_CODES = (
-    "Exit codes: 0 done (verify: exact; status: nothing is wrong); 1 something failed, or differs; "
-    "2 wrong use or settings; 3 another exporter was first; 4 done, and some records have become dead "
-    "letters (run --once; status: with the newest commit); 143 run --once was asked to stop."
-)
 INTERRUPTED = 130
 REDACTIONS_SHOWN_MAX = 5
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="frazil export",
-        description="Turns topics into Iceberg tables, each record once. A file with the settings of many tables: "
-        "frazil export plan --file, frazil export apply --file.",
-        epilog=EXIT_CODES,
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="export what is new in every topic")
-    how = run.add_mutually_exclusive_group(required=True)
-    how.add_argument("--once", action="store_true", help="up to now, then end")
-    how.add_argument(
-        "--interval", metavar="TIME", type=parse_duration_ms,
-        help="until asked to stop: look this often (300s, 5m), export what is due",
-    )  # fmt: skip
-    run.add_argument(
-        "--max-bytes-per-run", metavar="BYTES", type=parse_bytes,
-        help="of each topic, about (64g); the rest comes with the next run",
-    )  # fmt: skip
-    run.add_argument(
-        "--new-warehouse", action="store_true",
-        help="make an embedded warehouse here though tables were exported into another one",
-    )  # fmt: skip
-    run.add_argument("--metrics-port", metavar="[HOST:]PORT", help="answer Prometheus there")
-    run.set_defaults(call=_run)
-    status = commands.add_parser("status", help="how far tables are behind, per partition")
-    status.add_argument("--json", action="store_true", help="for programs")
-    status.set_defaults(call=_status)
-    for command in (run, status):
-        command.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
-    plan = commands.add_parser("plan", help="what a run would read and write, without doing it")
-    plan.add_argument(
-        "--infer",
-        action="store_true",
-        help="show the columns that its JSON would get without a schema",
-    )
-    plan.set_defaults(call=_plan)
-    view = commands.add_parser(
-        "view", help="a view of each key's newest record: print its statement, or make it"
-    )
-    view.add_argument(
-        "--create", action="store_true", help="make it in the catalog, which must be of type REST"
-    )
-    view.add_argument("--dialect", choices=sorted(QUOTES), default="spark", help="(spark)")
-    view.add_argument("--catalog", metavar="NAME", help="what the engine calls the catalog")
-    view.set_defaults(call=_view)
-    verify = commands.add_parser("verify", help="prove that a table holds each record once")
-    verify.set_defaults(call=_verify)
-    for command in (plan, verify, view):
-        add_topic(command)
-    for command in (run, plan, verify):
-        command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
-    for command in (run, plan, status, verify, view):
-        add_options(command)
-    add_commands(commands)
-    return parser
 
 
 def _wall_ms() -> int:
@@ -245,11 +176,26 @@ def _redactions(verdict: Verdict) -> str:
     return f"; less {verdict.redacted} redacted: {', '.join(told)}"
 
 
+CALLS: Final = {
+    "run": _run,
+    "status": _status,
+    "plan": _plan,
+    "view": _view,
+    "verify": _verify,
+    **table_commands.CALLS,
+}
+"""What the parser's commands do."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    arguments = _parser().parse_args(argv)
+    return run(parse(argv))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The same, of arguments that were parsed."""
     try:
-        code: int = arguments.call(arguments)
+        code = CALLS[arguments.command](arguments)
     except ExportError as error:
         print(f"frazil export: {told(error)}", file=sys.stderr)
         return error.exit_code

@@ -3,16 +3,10 @@
 import argparse
 import getpass
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Final
 
-from iceberg_export.cli.arguments import (
-    add_options,
-    add_topic,
-    job_and_topic,
-    known_tables,
-    open_session,
-)
 from iceberg_export.cli.reset_preview import preview_reset
+from iceberg_export.cli.sessions import job_and_topic, known_tables, open_session
 from iceberg_export.dead_letters.dead_letter_table import dead_letter_identifier
 from iceberg_export.errors import AgentError, ExportError, SettingsError, SparkError
 from iceberg_export.plan.agent_client import Topic
@@ -21,7 +15,7 @@ from iceberg_export.runs.job import Job, load_topic_types, open_tables, table_id
 from iceberg_export.runs.session import Missing, Session, matching_topics
 from iceberg_export.runs.status import offsets_of_all, table_source
 from iceberg_export.table.catalog import Identifier, find_table, keeps_branches
-from iceberg_export.units import parse_bytes, parse_duration_ms, show_duration
+from iceberg_export.units import show_duration
 from iceberg_export.upkeep.compact import CLOSED_MS, Limits, compact
 from iceberg_export.upkeep.maintain import ORPHANS_UNKNOWN, delete_orphans, expire, store_now_ms
 from iceberg_export.upkeep.redact import plan_redaction, redact
@@ -31,92 +25,6 @@ from iceberg_export.upkeep.target import End, Target, find_offsets, parse_target
 from protocol.fault_codes import told
 
 OLDER_THAN_MS_MIN = 3_600_000
-OLDER_THAN_MS = 3 * 86_400_000
-
-
-def add_commands(commands: Any) -> None:
-    """Adds these commands to the parser of `frazil export`."""
-    init = commands.add_parser("init", help="make a topic's table and its first, empty snapshot")
-    _add_place(
-        init, "--from", required=False,
-        help="where its export begins: earliest (default), latest, or {partition:offset,...}",
-    )  # fmt: skip
-    init.set_defaults(call=_init)
-    reset = commands.add_parser("reset-offsets", help="say where a topic's export goes on")
-    _add_place(
-        reset, "--to", required=True,
-        help="earliest, latest, or {partition:offset,...}; rows from there on leave the table",
-    )  # fmt: skip
-    reset.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
-    reset.set_defaults(call=_reset)
-    out = commands.add_parser(
-        "redact", help="take records out of a table for good, and note who did"
-    )
-    out.add_argument(
-        "--where", metavar="FILTER",
-        help="which rows: an Iceberg filter, as \"city = 'Ulm' and kafka_offset < 100\"; without, what was "
-        "redacted before and is there again",
-    )  # fmt: skip
-    out.add_argument("--by", metavar="NAME", help="who redacts (default: this user)")
-    out.add_argument("--reason", metavar="TEXT", help="why (default: the filter); verify tells it")
-    out.add_argument("--yes", action="store_true", help="do it; without, it says what it would")
-    out.set_defaults(call=_redact)
-    again = commands.add_parser(
-        "replay", help="decode dead letters again, after a schema or setting was mended"
-    )
-    again.set_defaults(call=_replay)
-    fill = commands.add_parser(
-        "backfill", help="export what a reset, or a beginning in the middle, has skipped"
-    )
-    _add_place(
-        fill, "--from", required=False, help="from there on (default: earliest)", name="first"
-    )
-    _add_place(fill, "--to", required=False, help="up to there (default: latest)")
-    fill.set_defaults(call=_backfill)
-    for command in (init, reset, out, again, fill):
-        add_topic(command)
-    keep = commands.add_parser(
-        "maintain", help="expire snapshots, delete orphans, join small files (all, or those named)"
-    )
-    keep.add_argument("--expire", action="store_true", help="snapshots: keeps 24 h, and 100")
-    keep.add_argument("--orphans", action="store_true", help="files that nobody refers to")
-    keep.add_argument(
-        "--older-than", metavar="TIME", type=parse_duration_ms, default=OLDER_THAN_MS,
-        help="of orphans: at least so old (default: 3d)",
-    )  # fmt: skip
-    keep.add_argument("--compact", action="store_true", help="join small files")
-    keep.add_argument(
-        "--min-age", metavar="TIME", type=parse_duration_ms, default=CLOSED_MS,
-        help="of small files that are joined (default: 1d, so that each is rewritten about once)",
-    )  # fmt: skip
-    keep.add_argument(
-        "--max-bytes", metavar="BYTES", type=parse_bytes,
-        help="of small files that are joined, of each table (64g), the smallest first; the rest waits for "
-        "the next time",
-    )  # fmt: skip
-    keep.add_argument("--topics", metavar="REGEX", help="only topics that match as a whole")
-    keep.set_defaults(call=_maintain)
-    for command in (reset, out, again, fill, keep):
-        command.add_argument("--master", metavar="URL", help="where Spark runs (local[*])")
-    for command in (init, reset, out, again, fill, keep):
-        add_options(command)
-
-
-def _add_place(
-    command: argparse.ArgumentParser,
-    option: str,
-    *,
-    required: bool,
-    help: str,  # noqa: A002
-    name: str = "place",
-) -> None:
-    """`name`: of what the arguments have it as."""
-    place = command.add_mutually_exclusive_group(required=required)
-    place.add_argument(option, dest=name, metavar="WHERE", help=help)
-    place.add_argument(
-        f"{option}-datetime", dest=f"{name}_time", metavar="TIME",
-        help="the first record from then on: 2026-01-31T08:00:00, UTC unless it says +02:00",
-    )  # fmt: skip
 
 
 def _target(
@@ -254,7 +162,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
     every = not (arguments.expire or arguments.orphans or arguments.compact)
     steps: list[Callable[[Job, Identifier, int], str]] = []
     if every or arguments.compact:
-        limits = Limits(arguments.min_age, arguments.max_bytes)
+        limits = Limits(arguments.min_age or CLOSED_MS, arguments.max_bytes)
         steps.append(lambda job, table, now_ms: _compacted(job, table, now_ms, limits))
     if every or arguments.expire:
         steps.append(_expired)
@@ -324,3 +232,14 @@ def _orphans(job: Job, table: Identifier, older_than_ms: int, *, asked: bool) ->
     done = delete_orphans(job, table, older_than_ms)
     left = f"; {done.orphans_left} wait for the end of a live run" if done.orphans_left else ""
     return f"{done.files_deleted} orphans deleted ({done.bytes_deleted} bytes){left}"
+
+
+CALLS: Final = {
+    "init": _init,
+    "reset-offsets": _reset,
+    "redact": _redact,
+    "replay": _replay,
+    "backfill": _backfill,
+    "maintain": _maintain,
+}
+"""What the parser's commands do."""

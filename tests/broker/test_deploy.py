@@ -57,8 +57,7 @@ def test_the_exporters_settings_named_by_the_chart_exist_and_its_arguments_are_u
     assert "catalog.uri" in named
     assert all(name in DEFAULTS or name.startswith(PREFIXES) for name in named)
     pod = (CHART / "templates" / "exporter.yaml").read_text()
-    cli = DEPLOY.parent / "iceberg_export" / "cli"
-    said = "".join((cli / name).read_text() for name in ("arguments.py", "main.py"))
+    said = (DEPLOY.parent / "iceberg_export" / "cli" / "parser.py").read_text()
     options = re.findall(r"- (--[a-z-]+)$", pod, re.MULTILINE)
     assert options
     assert all(f'"{option}"' in said for option in options)

@@ -63,18 +63,31 @@ def test_the_exporter_begins_when_its_packages_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["frazil export", "--help"])
+    monkeypatch.setattr(sys, "argv", ["frazil export", "status", "--agent", "nowhere"])
     with (tmp_path / installation.LOG).open("a") as log:
         fcntl.flock(log, fcntl.LOCK_EX)
         monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(log, fcntl.LOCK_UN))
+        assert entry.main() == 1
+    waited, said = capsys.readouterr().err.splitlines()
+    assert waited == (
+        "frazil export: packages are being installed (make run does that); waiting for them ..."
+    )
+    assert "'nowhere' is not an address" in said
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("brew", 2)])
+def test_help_and_mistakes_are_told_before_the_packages_are_there(
+    argument: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["frazil export", argument])
+    monkeypatch.setattr(installation, "find_spec", lambda _: None)
+    monkeypatch.setattr("time.sleep", pytest.fail)
+    with (tmp_path / installation.LOG).open("a") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
         with pytest.raises(SystemExit) as ended:
             entry.main()
-    assert ended.value.code == 0
-    out, err = capsys.readouterr()
-    assert err == (
-        "frazil export: packages are being installed (make run does that); waiting for them ...\n"
-    )
-    assert out.startswith("usage: frazil export")
+    assert ended.value.code == code
 
 
 def test_who_interrupts_the_waiting_gets_no_traceback(
@@ -84,6 +97,7 @@ def test_who_interrupts_the_waiting_gets_no_traceback(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["frazil export", "status"])
     monkeypatch.setattr("time.sleep", interrupted)
     with (tmp_path / installation.LOG).open("a") as log:
         fcntl.flock(log, fcntl.LOCK_EX)
@@ -95,6 +109,7 @@ def test_a_package_that_is_missing_is_one_sentence(
     package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also one that would be imported late, when a table is being written."""
+    monkeypatch.setattr(sys, "argv", ["frazil export", "status"])
     monkeypatch.setattr(
         installation, "find_spec", lambda name: None if name == package else object()
     )

@@ -1,29 +1,11 @@
 """What a shell is told when somebody presses Tab; names that a cluster has are tried with real ones."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from broker.cli import main
-
-
-def completed(line: str, tmp_path: Path, **environ: str) -> list[str]:
-    """As the script of the shell asks."""
-    answer = tmp_path / "answer"
-    asked = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_SHELL": "bash",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-    }
-    command = [sys.executable, "-m", "broker"]
-    subprocess.run(command, env={**os.environ, **asked, **environ}, check=True, timeout=60)
-    return [word.strip() for word in answer.read_text().split("\n") if word.strip()]
+from tests.kit.completion import completed
 
 
 @pytest.mark.parametrize(
@@ -35,6 +17,14 @@ def completed(line: str, tmp_path: Path, **environ: str) -> list[str]:
         ("frazil consume orders --isolation-level ", ["read_uncommitted", "read_committed"]),
         ("frazil produce -z z", ["zstd"]),
         ("frazil explain data-", ["data-folder-denied", "data-folder-in-use"]),
+        ("frazil exp", ["explain", "export"]),
+        ("frazil export re", ["reset-offsets", "redact", "replay"]),
+        ("frazil export run --ma", ["--max-bytes-per-run", "--master"]),
+        ("frazil export view --topic orders --dialect ", ["duckdb", "spark", "trino"]),
+        ("frazil export ap", ["apply"]),
+        ("frazil export plan --fi", ["--file"]),
+        ("frazil export plan --file shop.toml --boot", ["--bootstrap"]),
+        ("frazil export apply --boot", ["--bootstrap"]),
     ],
 )
 def test_commands_flags_and_choices_are_completed(
@@ -45,6 +35,7 @@ def test_commands_flags_and_choices_are_completed(
 
 def test_where_no_cluster_answers_no_name_is_completed(tmp_path: Path) -> None:
     assert completed("frazil topic describe --bootstrap 127.0.0.1:1 a", tmp_path) == []
+    assert completed("frazil export plan --agent http://127.0.0.1:1 --topic a", tmp_path) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

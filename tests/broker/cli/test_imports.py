@@ -39,10 +39,10 @@ AGENTS = {"asyncio", "ssl", "broker.config.settings", "coordinator", "protocol.m
 """What only agents need, and commands that ask them."""
 
 
-def imported(*arguments: str) -> set[str]:
+def imported(*arguments: str, told: str = TOLD) -> set[str]:
     """The modules of a process that ran the command."""
     ended = subprocess.run(
-        [sys.executable, "-c", TOLD, *arguments],
+        [sys.executable, "-c", told, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -69,6 +69,25 @@ def test_what_needs_no_agent_is_answered_without_what_agents_are_made_of(
     arguments: tuple[str, ...],
 ) -> None:
     assert imported(*arguments) & (HEAVY | AGENTS) == set()
+
+
+EXPORTER = TOLD.replace("broker", "iceberg_export")
+COMMANDS = ("run", "status", "plan", "view", "verify", "init", "reset-offsets", "redact")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("brew",), ("run", "--interval", "soon")]
+    + [(command, "--help") for command in (*COMMANDS, "replay", "backfill", "maintain")],
+    ids=" ".join,
+)
+def test_what_the_exporter_says_without_exporting_needs_nothing_of_what_exports(
+    arguments: tuple[str, ...],
+) -> None:
+    found = imported(*arguments, told=EXPORTER)
+    assert "iceberg_export.cli.parser" in found
+    exporting = {"ssl", "iceberg_export.cli.main", "iceberg_export.settings", "protocol", "storage"}
+    assert found & (HEAVY | exporting) == set()
 
 
 def test_a_cluster_is_asked_without_what_agents_are_made_of_nor_logins() -> None:
