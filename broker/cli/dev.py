@@ -34,13 +34,17 @@ class DataError(FaultError):
     """The data folder cannot be used; the sentence says why."""
 
 
-def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> dict[str, str]:
-    """Settings that `frazil dev` has before anything is set."""
+def defaults(
+    *, port: int, http_port: int, registry_port: int, data: Path, bind: str | None = None
+) -> dict[str, str]:
+    """Settings that `frazil dev` has before anything is set. `bind`: where clients are let in, if not from this
+    machine alone; they are told localhost in any case, as in a container whose ports this machine has."""
     folder = data.absolute()
     return {
-        "listen": f"localhost:{port}",
+        "listen": f"{bind or 'localhost'}:{port}",
+        "advertise": "localhost" if bind else "",
         "http": f"127.0.0.1:{http_port}",
-        "schema.registry.listeners": registry_listener(registry_port),
+        "schema.registry.listeners": registry_listener(registry_port, bind or "127.0.0.1"),
         "store": f"file://{quote(str(folder))}/objects",
         "log": f"sqlite://{folder}/log.db",
         "node.name": "dev",
@@ -51,11 +55,14 @@ def defaults(*, port: int, http_port: int, registry_port: int, data: Path) -> di
     }
 
 
-def secure_defaults(folder: "SecureFolder", *, port: int) -> dict[str, str]:
+def secure_defaults(
+    folder: "SecureFolder", *, port: int, bind: str | None = None
+) -> dict[str, str]:
     """Those that `--secure` adds."""
     from broker.trial.secure_dev import LISTENER
 
-    return {"listeners": f"{LISTENER}://localhost:{port}", **folder.settings}
+    told = {"advertised.listeners": f"{LISTENER}://localhost:{port}"} if bind else {}
+    return {"listeners": f"{LISTENER}://{bind or 'localhost'}:{port}", **told, **folder.settings}
 
 
 async def make_users(folder: "SecureFolder", agent: "Agent") -> None:
@@ -121,7 +128,7 @@ def _rights() -> "AclsWanted":
     )
 
 
-def registry_listener(port: int) -> str:
+def registry_listener(port: int, host: str) -> str:
     """Where the schema registry answers; nowhere when somebody else has the port.
 
     Nobody who wants to try Kafka should be kept from it by another registry.
@@ -129,10 +136,10 @@ def registry_listener(port: int) -> str:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError:
             return ""
-    return f"http://127.0.0.1:{port}"
+    return f"http://{host}:{port}"
 
 
 def prepare(data: Path) -> None:

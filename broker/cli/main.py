@@ -99,6 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     dev.add_argument(
         "--http", type=_port, default=None, help="for health and metrics; 0: a free one (9094)"
     )
+    text = "let others in, too: 0.0.0.0 in a container; clients are told localhost (advertise)"
+    dev.add_argument("--bind", metavar="ADDRESS", help=text)
     dev.add_argument("--data", type=Path, default=Path("frazil-data"), metavar="DIR")
     dev.add_argument(
         "--secure",
@@ -209,11 +211,15 @@ def _dev(options: argparse.Namespace) -> int:
     http_port = chosen if chosen is not None else (0 if options.port == 0 else 9094)
     registry_port = dev.REGISTRY_PORT if options.port == 9092 else 0
     defaults = dev.defaults(
-        port=options.port, http_port=http_port, registry_port=registry_port, data=options.data
+        port=options.port,
+        http_port=http_port,
+        registry_port=registry_port,
+        data=options.data,
+        bind=options.bind,
     )
     secure = _secure_folder(options) if options.secure else None
     if secure is not None:
-        defaults |= dev.secure_defaults(secure, port=options.port)
+        defaults |= dev.secure_defaults(secure, port=options.port, bind=options.bind)
     loaded = _load(options, defaults=defaults)
     if loaded.settings.workers != 1:
         raise FailedError(

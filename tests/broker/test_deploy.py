@@ -8,6 +8,7 @@ import pytest
 
 from broker.admin import metrics
 from broker.admin.memory_bound import ROW_BYTES, memory_bound
+from broker.cli import dev, main
 from broker.config.settings import BY_NAME, load
 from broker.config.value_types import token
 from broker.workers import joined_metrics
@@ -131,3 +132,17 @@ def test_tokens_are_made_once_and_long_enough() -> None:
 def test_the_images_base_can_be_given_by_digest() -> None:
     bases = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert bases == ["${BASE}", "${BASE}"]
+
+
+def test_the_image_alone_is_an_agent_with_everything_embedded_and_data_in_its_volume() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    said = {
+        name: re.findall(rf"^{name} (.*)$", dockerfile, re.MULTILINE)[-1]
+        for name in ("CMD", "ENTRYPOINT", "VOLUME", "WORKDIR", "EXPOSE")
+    }
+    assert json.loads(said["ENTRYPOINT"]) == ["frazil"]
+    options = main._parser().parse_args(json.loads(said["CMD"]))
+    assert (options.name, options.bind) == ("frazil dev", "0.0.0.0")
+    assert not options.data.is_absolute()
+    assert said["WORKDIR"] == said["VOLUME"] == "/data"
+    assert {str(options.port), str(dev.REGISTRY_PORT), "9094"} == set(said["EXPOSE"].split())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli import dev
-from broker.config.settings import load
+from broker.config.settings import Settings, advertised, load
 from broker.trial.secure_dev import SecureFolder
 
 
@@ -74,3 +74,47 @@ def test_frazil_dev_is_one_node_to_its_clients_unless_it_is_told_otherwise(tmp_p
     assert plain.settings.nodes_per_agent == 1
     told = load(defaults=given, toml=None, environ={}, flags=["frazil.nodes.per.agent=8"])
     assert told.settings.nodes_per_agent == 8
+
+
+def in_container(tmp_path: Path, *, port: int = 9092, **environ: str) -> Settings:
+    given = dev.defaults(port=port, http_port=9094, registry_port=0, data=tmp_path, bind="0.0.0.0")
+    return load(defaults=given, toml=None, environ=environ, flags=[]).settings
+
+
+def told(settings: Settings) -> list[tuple[str, int | None]]:
+    """What clients are told by an agent that listens on port 9092 of a container."""
+    listeners = advertised(
+        settings, ports={"PLAINTEXT": 9092, "SASL_SSL": 9092}, host_name="c0ffee"
+    )
+    return [(each.host, each.port) for each in listeners]
+
+
+def test_in_a_container_everybody_is_let_in_and_told_localhost(tmp_path: Path) -> None:
+    settings = in_container(tmp_path)
+    assert [(each.host, each.port) for each in settings.listen] == [("0.0.0.0", 9092)]
+    assert [each.host for each in settings.registry_listen] == ["0.0.0.0"]
+    assert told(settings) == [("localhost", 9092)]
+    assert settings.http is not None
+    assert settings.http.host == "127.0.0.1", "it would ask for a token"
+
+
+def test_another_port_of_the_machine_can_be_told(tmp_path: Path) -> None:
+    settings = in_container(tmp_path, FRAZIL_ADVERTISE="localhost:19092")
+    assert told(settings) == [("localhost", 19092)]
+
+
+def test_a_secure_agent_in_a_container_is_told_as_localhost_too(tmp_path: Path) -> None:
+    folder = SecureFolder(tmp_path, now_ms=1_700_000_000_000)
+    given = dev.defaults(port=9092, http_port=9094, registry_port=0, data=tmp_path, bind="0.0.0.0")
+    given |= dev.secure_defaults(folder, port=9092, bind="0.0.0.0")
+    settings = load(defaults=given, toml=None, environ={}, flags=[]).settings
+    assert [each.host for each in settings.listen] == ["0.0.0.0"]
+    assert told(settings) == [("localhost", 9092)]
+
+
+def test_without_a_container_only_this_machine_is_let_in(tmp_path: Path) -> None:
+    given = dev.defaults(port=9092, http_port=9094, registry_port=0, data=tmp_path)
+    settings = load(defaults=given, toml=None, environ={}, flags=[]).settings
+    assert [each.host for each in settings.listen] == ["localhost"]
+    assert [each.host for each in settings.registry_listen] == ["127.0.0.1"]
+    assert settings.advertise == ()
