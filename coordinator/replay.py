@@ -26,14 +26,16 @@ from coordinator.log.metadata_log import (
     LogRefusedError,
     LogReplacedError,
     LogUnavailableError,
+    VoidedEntry,
 )
 from coordinator.machine.machine import Machine
 from coordinator.replica import BUGS, RETRY_S, ReplicaStoppedError
-from coordinator.snapshot.loading import Loader, SnapshotSource
+from coordinator.snapshot.loading import Loader, SnapshotSource, until_answered
 from coordinator.snapshot.snapshot import is_dump_of
 from coordinator.snapshot.store import run_steps
 from coordinator.snapshot.stream import SnapshotError, head_of_all
 from coordinator.stats import LogClientStats
+from coordinator.voids import Voids
 from protocol.types import Buffer, Position
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,10 @@ class LogReader(Protocol):
         """As `MetadataLog.snapshots`."""
         ...
 
+    async def voids(self) -> Sequence[VoidedEntry]:
+        """As `MetadataLog.voids`."""
+        ...
+
     def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         """As `MetadataLog.tail`."""
         ...
@@ -63,12 +69,13 @@ async def prove(parts: Sequence[Buffer], *, log: LogReader, source: SnapshotSour
     """
     position = head_of_all(parts).position
     machine = Machine()
+    voids = Voids(await until_answered(log.voids))
     loader = Loader(log, source, machine, LogClientStats())
     is_loaded = await loader.load()
     if machine.position > position:
         raise SnapshotError(f"a snapshot at {machine.position} was published before {position}")
     try:
-        await _follow(log, machine, position)
+        await _follow(log, machine, position, voids)
     except LogCutError as error:
         if is_loaded:
             raise SnapshotError(f"the log was cut while it was replayed: {error}") from error
@@ -87,13 +94,13 @@ async def prove(parts: Sequence[Buffer], *, log: LogReader, source: SnapshotSour
         )
 
 
-async def _follow(log: LogReader, machine: Machine, position: Position) -> None:
+async def _follow(log: LogReader, machine: Machine, position: Position, voids: Voids) -> None:
     """Apply the log up to and with `position`. Raises LogError, and DivergedError."""
     while machine.position < position:
         try:
             async with aclosing(log.tail(machine.position)) as batches:
                 async for batch in batches:
-                    await run_steps(_applying(machine, batch, position))
+                    await run_steps(_applying(machine, batch, position, voids))
                     if machine.position >= position:
                         return
         except (LogUnavailableError, LogRefusedError) as error:
@@ -102,7 +109,7 @@ async def _follow(log: LogReader, machine: Machine, position: Position) -> None:
 
 
 def _applying(
-    machine: Machine, batch: Sequence[LogEntry], position: Position
+    machine: Machine, batch: Sequence[LogEntry], position: Position, voids: Voids
 ) -> Generator[None, None, None]:
     for logged in batch:
         if machine.position == position:
@@ -110,7 +117,10 @@ def _applying(
         if logged.position > position:
             raise DivergedError(f"the log has no entry at position {position}, which was applied")
         try:
-            machine.apply(logged.position, decode_entry(logged.payload))
+            if voids.covers(logged):
+                machine.void(logged.position, session=logged.session, n=logged.n)
+            else:
+                machine.apply(logged.position, decode_entry(logged.payload))
         except (CodecError, *BUGS) as error:
             raise DivergedError(
                 f"the entry at position {logged.position} can be applied no more: {error!r}"

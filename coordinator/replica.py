@@ -2,7 +2,8 @@
 
 Invariants: entries are applied in the order of their positions, each once, none left out; the
 entries of a session carry its incarnation and their numbers come without a hole. An entry that
-cannot be decoded, or that makes `apply` raise, stops the replica for good; it is never skipped.
+cannot be decoded, or that makes `apply` raise, stops the replica for good; it is never skipped, unless
+an operator has voided it, for all (`voids`).
 An unavailable log only makes it wait and tail again from where it is.
 
 It begins with the newest snapshot, if there is one, and has *started* when it has reached the end
@@ -39,6 +40,7 @@ from coordinator.machine.machine import Machine
 from coordinator.own_entries import OwnEntries
 from coordinator.snapshot.loading import Loader, SnapshotSource, until_answered
 from coordinator.stats import LogClientStats
+from coordinator.voids import Voids, way_out
 from protocol.fault_codes import FaultError, coded
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 
@@ -68,6 +70,15 @@ BUGS = (
 
 class ReplicaStoppedError(FaultError):
     """This replica cannot follow the log any further, and must not serve."""
+
+
+class BadEntryError(ReplicaStoppedError):
+    """No replica of this release can take in the entry at `position`."""
+
+    def __init__(self, position: Position, reason: str) -> None:
+        super().__init__(f"the entry at position {position} {reason}; {way_out(position)}")
+        self.position = position
+        self.reason = reason
 
 
 class Applied(NamedTuple):
@@ -109,6 +120,7 @@ class Replica:
         self._loader = (
             None if snapshots is None else Loader(log, snapshots, machine=machine, stats=stats)
         )
+        self._voids = Voids()
         self._started = asyncio.Event()
         self._start_end: Position | None = None
         """Where it will have started; None: it has, or does not know yet."""
@@ -150,6 +162,7 @@ class Replica:
 
     async def run(self) -> None:
         """Follow the log for ever. Raises ReplicaStoppedError and LogReplacedError."""
+        await self._read_voids()
         if self._loader is None:
             self._started.set()
         else:
@@ -179,6 +192,10 @@ class Replica:
             self._stats.tail_restarts += 1
             await asyncio.sleep(pause_s)
 
+    async def _read_voids(self) -> None:
+        """Before the first entry is applied."""
+        self._voids = Voids(await until_answered(self._log.voids))
+
     async def _load(self, loader: Loader) -> None:
         """Begin with a snapshot if there is one, and find out how far the log goes."""
         if await loader.load():
@@ -191,6 +208,7 @@ class Replica:
             raise ReplicaStoppedError(
                 f"this agent has fallen behind the log, start it again: {cut}"
             ) from cut
+        await self._read_voids()
         if not await self._loader.load() or self.machine.position < cut.cut:
             reasons = "; ".join(self._loader.failures) or "none that is newer is published"
             raise ReplicaStoppedError(
@@ -235,27 +253,58 @@ class Replica:
             raise ReplicaStoppedError(
                 f"the log gave position {logged.position} after {self.machine.position}"
             )
-        entry = self._decode(logged)
-        incarnation = self._check_writer(logged, entry)
-        self._compare_digests(logged, entry)
-        try:
-            outcomes = self.machine.apply(logged.position, entry)
-        except BUGS as error:
-            raise ReplicaStoppedError(
-                f"the entry at position {logged.position} cannot be applied: {error!r}"
-            ) from error
+        # What is void was there before this agent wrote anything: it is never an entry of its own.
+        applied = self._passed_over(logged) if self._voids.covers(logged) else self._taken(logged)
         self._stats.entries_applied += 1
-        self._stats.commands_applied += len(outcomes)
-        self._stats.commands_rejected += sum(isinstance(each, Rejected) for each in outcomes)
+        self._stats.commands_applied += len(applied.outcomes)
+        self._stats.commands_rejected += sum(
+            isinstance(each, Rejected) for each in applied.outcomes
+        )
         self._stats.applied_position = logged.position
         self._stats.head_position = max(self._stats.head_position, logged.position)
-        self._count_bytes(logged, entry)
-        applied = Applied(logged.position, incarnation, entry, outcomes)
+        self._count_bytes(logged, applied.entry)
         for callback in self._callbacks:
             callback(applied)
         self._wake()
         if self._start_end is not None:
             self._look_if_started()
+
+    def _taken(self, logged: LogEntry) -> Applied:
+        entry = self._decode(logged)
+        incarnation = self._check_writer(logged, entry)
+        self._compare_digests(logged, entry)
+        self._compare_voids(logged, entry)
+        try:
+            outcomes = self.machine.apply(logged.position, entry)
+        except BUGS as error:
+            raise BadEntryError(logged.position, f"cannot be applied: {error!r}") from error
+        return Applied(logged.position, incarnation, entry, outcomes)
+
+    def _passed_over(self, logged: LogEntry) -> Applied:
+        """Nothing that the entry says counts, only where it lies."""
+        writer = self._writers.get(logged.session)
+        if logged.n == 0:
+            writer = _Writer(Incarnation(logged.position))
+            self._remember(logged.session, writer)
+        elif writer is None and self._unknown_to == POSITION_ZERO:
+            raise LogHoleError(f"session {logged.session:x}: no entry before {logged.n}")
+        elif writer is not None:
+            if logged.n != writer.last_n + 1:
+                raise LogHoleError(f"session {logged.session:x}: no entry before {logged.n}")
+            writer.last_n = logged.n
+        self.machine.void(logged.position, session=logged.session, n=logged.n)
+        logger.warning("the entry at position %d is void, and passed over", logged.position)
+        incarnation = INCARNATION_NONE if writer is None else writer.incarnation
+        return Applied(logged.position, incarnation, Entry(incarnation, logged.n, 0, ()), ())
+
+    def _compare_voids(self, logged: LogEntry, entry: Entry) -> None:
+        if logged.n > 0:
+            return
+        if (command := self._voids.contradicted_by(entry)) is not None:
+            raise ReplicaStoppedError(
+                f"the entry at position {command.position} was voided, as {logged.position} says, and"
+                " this replica had applied it: start again"
+            )
 
     def _compare_digests(self, logged: LogEntry, entry: Entry) -> None:
         """A snapshot that is published is what every machine was at its position (P13)."""
@@ -268,10 +317,17 @@ class Replica:
                 and begun.position == command.position
                 and begun.digest != command.digest
             ):
+                published = command.digest.hex()
+                if self._voids:  # It may be of a replica that had applied one of them.
+                    raise BadEntryError(
+                        logged.position,
+                        f"publishes a snapshot of {command.position} with the digest {published},"
+                        f" and this replica had {begun.digest.hex()}",
+                    )
                 raise ReplicaStoppedError(
                     f"at position {command.position} this replica had the digest"
                     f" {begun.digest.hex()}, but the snapshot published at {logged.position} has"
-                    f" {command.digest.hex()}: one of them is wrong; start again from the snapshot"
+                    f" {published}: one of them is wrong; start again from the snapshot"
                 )
 
     def _count_bytes(self, logged: LogEntry, entry: Entry) -> None:
@@ -300,13 +356,10 @@ class Replica:
         try:
             entry = decode_entry(logged.payload)
         except CodecError as error:
-            raise ReplicaStoppedError(
-                f"the entry at position {logged.position} cannot be decoded: {error}"
-            ) from error
+            raise BadEntryError(logged.position, f"cannot be decoded: {error}") from error
         if entry.n != logged.n:
-            raise ReplicaStoppedError(
-                f"the entry at position {logged.position} says number {entry.n}"
-                f" and lies under number {logged.n}"
+            raise BadEntryError(
+                logged.position, f"says number {entry.n} and lies under number {logged.n}"
             )
         return entry
 
@@ -329,9 +382,7 @@ class Replica:
             incarnation = writer.incarnation
             writer.last_n = logged.n
         if not known:
-            raise ReplicaStoppedError(
-                f"the entry at position {logged.position} does not follow those of its session"
-            )
+            raise BadEntryError(logged.position, "does not follow those of its session")
         return incarnation
 
     def _may_be_unknown(self, incarnation: Incarnation) -> bool:

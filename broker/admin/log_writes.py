@@ -17,6 +17,7 @@ from coordinator.commands.entries import (
     Pin,
     Tick,
     Unpin,
+    VoidEntry,
 )
 from coordinator.log_client import Applied, LogClient
 
@@ -32,6 +33,7 @@ _OF_COMMANDS: Final[dict[type, str]] = {
     Tick: "clock",
     Open: "session",
     Close: "session",
+    VoidEntry: "session",
     Pin: "export",
     Unpin: "export",
 }

@@ -38,7 +38,8 @@ from broker.jobs.worker.pipe_frames import (
 from broker.jobs.worker.worker import Worker, WorkerStats
 from coordinator.commands.entries import Command, Outcome
 from coordinator.commands.job_commands import JobKind
-from coordinator.log.metadata_log import LogEntry, LogError, MetadataLog
+from coordinator.log.metadata_log import LogEntry, LogError, MetadataLog, VoidedEntry
+from coordinator.log.voided import encode_void
 from coordinator.replica import first_error
 from protocol.types import Incarnation, Position
 from storage.stores.object_store import ObjectStore
@@ -78,6 +79,9 @@ class InLoop:
 
     async def snapshots(self) -> bytes:
         return await self._log.snapshots()
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        return await self._log.voids()
 
     async def head(self) -> Position:
         return await self._log.head()
@@ -259,6 +263,10 @@ class WorkerProcess:
             match fields.get("what"):
                 case "snapshots":
                     answer["snapshots"] = (await self._log.snapshots()).decode()
+                case "voids":
+                    # Why, nobody there asks; and so there is room for all.
+                    voids = [each._replace(reason="") for each in await self._log.voids()]
+                    answer["voids"] = [encode_void(each).decode() for each in voids]
                 case "head":
                     answer["head"] = await self._log.head()
                 case what:

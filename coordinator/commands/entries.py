@@ -34,6 +34,7 @@ from coordinator.commands.layout import (
     UInt32,
     UInt63,
     at_most,
+    fixed,
     number,
 )
 from coordinator.commands.rights_commands import RightsCommand, RightsOutcome
@@ -167,8 +168,23 @@ class Unpin:
     name: str
 
 
+@command(83)
+@dataclass(frozen=True, slots=True)
+class VoidEntry:
+    """The entry at `position` is void; only ever the single command of an entry with n = 0.
+
+    Written by an operator while no agent had a session, together with what the log remembers of it
+    (`MetadataLog.void`). It changes nothing: who reads it and has applied that entry stops.
+    """
+
+    position: Position
+    digest: Annotated[bytes, fixed(16, "the digest of an entry")]
+    """Of the payload (`coordinator.log.voided`)."""
+
+
 Command = (
     Open
+    | VoidEntry
     | Close
     | Tick
     | CreateTopic
@@ -228,6 +244,15 @@ class Done:
 DONE = Done()
 
 
+@outcome(21)
+@dataclass(frozen=True, slots=True)
+class Voided:
+    """Of an entry that an operator has voided, in place of the outcomes of its commands."""
+
+
+VOIDED = Voided()
+
+
 @outcome(4, "QII")
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -282,6 +307,7 @@ class Pinned:
 Outcome = (
     Rejected
     | Done
+    | Voided
     | Opened
     | TopicCreated
     | ProducerIdsAllocated

@@ -7,6 +7,7 @@
     <prefix>/<cluster>/<era>/session/<lease> the Open entry, under the agent's lease
     <prefix>/<cluster>/<era>/snapshot        what was published, and how far the log may be cut
     <prefix>/<cluster>/<era>/cut/<cell>      how far it is cut (`etcd_cut`)
+    <prefix>/<cluster>/<era>/void/<cell>/<revision>   an entry that is voided (`etcd_void`)
 
 A position is the revision of the transaction that put the entry. An append compares the session's
 create revision and `last`, so it takes effect at most once and only while the session lives; a
@@ -18,6 +19,7 @@ reader that comes back pays for what is new only. How far the log is cut is read
 revision, and written before anything is deleted: what lies behind the cut is whole there.
 """
 
+import contextlib
 import heapq
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
@@ -28,6 +30,7 @@ from coordinator.log import etcd_pb2 as pb
 from coordinator.log.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
 from coordinator.log.etcd_cut import CutState, EtcdCutter, Written, first_after, read_written
 from coordinator.log.etcd_keys import Keys, created_at, end_of, equals, get, number, only, put
+from coordinator.log.etcd_void import NOTICE_TTL_MS, read_voids, write_void
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
@@ -40,6 +43,7 @@ from coordinator.log.metadata_log import (
     Session,
     SessionLostError,
     SessionState,
+    VoidedEntry,
 )
 from protocol.types import Incarnation, Position, era_of, position, revision_of
 
@@ -207,6 +211,19 @@ class EtcdLog:
 
     async def cut(self, session: Session, through: Position) -> int:
         return await self._cutter.cut(session, revision_of(through))
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        return await read_voids(self._client, self._keys)
+
+    async def void(self, entry: VoidedEntry, notice: bytes, *, snapshots: bytes) -> Position:
+        lease = await self.grant(NOTICE_TTL_MS)
+        puts = self._puts(lease, 0, notice)
+        writing = write_void(self._client, self._keys, entry, puts, snapshots=snapshots)
+        try:
+            return self._position(await writing)
+        finally:
+            with contextlib.suppress(LogUnavailableError, LogRefusedError):
+                await self.revoke(lease)
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -145,14 +145,14 @@ class EtcdCutter:
 
     async def snapshots(self) -> bytes:
         response = await self._client.range(pb.RangeRequest(key=self._keys.snapshot))
-        return _published(response.kvs[0])[1] if response.kvs else b""
+        return published_of(response.kvs[0])[1] if response.kvs else b""
 
     async def publish(self, session: Session, snapshots: bytes, *, older: int) -> None:
         value = b"%d\n%b" % (older, snapshots)
         while True:
             (found,) = await self._fenced(session, [get(self._keys.snapshot)])
             pair = only(found)
-            if pair is not None and (_published(pair)[0] > older or pair.value == value):
+            if pair is not None and (published_of(pair)[0] > older or pair.value == value):
                 return
             if await self._replace(session, self._keys.snapshot, pair, value):
                 return
@@ -180,7 +180,7 @@ class EtcdCutter:
         while True:
             found = await self._fenced(session, [get(self._keys.cut), get(self._keys.snapshot)])
             pair, published = only(found[0]), only(found[1])
-            older = 0 if published is None else _published(published)[0]
+            older = 0 if published is None else published_of(published)[0]
             if through > older:
                 raise LogRefusedError(
                     f"a cut at revision {through}: the older snapshot is at {older}"
@@ -276,9 +276,10 @@ class EtcdCutter:
         state = CutState.of(pair)
         if state.through != through:
             return False
-        return await self._replace(
-            session, self._keys.cut, pair, state._replace(done=through).encoded()
-        )
+        prefix = self._keys.void_prefix
+        forget_voids = delete(prefix, self._keys.void(through + 1))
+        done = state._replace(done=through).encoded()
+        return await self._replace(session, self._keys.cut, pair, done, forget_voids)
 
     async def _compact_history(self, revision: int) -> None:
         if not self._compact or not revision:
@@ -291,12 +292,18 @@ class EtcdCutter:
             logger.warning("etcd's history was not compacted and grows: %s", error)
 
     async def _replace(
-        self, session: Session, key: bytes, pair: pb.KeyValue | None, value: bytes
+        self,
+        session: Session,
+        key: bytes,
+        pair: pb.KeyValue | None,
+        value: bytes,
+        *besides: pb.RequestOp,
     ) -> bool:
-        """Put `value` where `pair` was read, if that is still there."""
+        """Put `value` where `pair` was read, if that is still there, and do what is to be done `besides`."""
         compare = modified_at(key, 0 if pair is None else pair.mod_revision)
+        success = [put(key, value), *besides]
         response = await self._client.txn(
-            pb.TxnRequest(compare=[self._lives(session), compare], success=[put(key, value)])
+            pb.TxnRequest(compare=[self._lives(session), compare], success=success)
         )
         # If it was the session that did not compare, the caller's next step says so.
         return response.succeeded
@@ -321,7 +328,7 @@ class EtcdCutter:
         return created_at(self._keys.session(session.id), revision)
 
 
-def _published(pair: pb.KeyValue) -> tuple[int, bytes]:
+def published_of(pair: pb.KeyValue) -> tuple[int, bytes]:
     """The revision of the older snapshot, and what was published."""
     older, _, snapshots = pair.value.partition(b"\n")
     return int(older), snapshots

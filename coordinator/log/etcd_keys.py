@@ -21,6 +21,7 @@ class Keys(NamedTuple):
     head: bytes
     snapshot: bytes
     cut: bytes
+    void_prefix: bytes
 
     @classmethod
     def of(cls, *, prefix: str, cluster: str, era: int) -> Self:
@@ -35,6 +36,7 @@ class Keys(NamedTuple):
             head=f"{base}/head/{CELL}".encode(),
             snapshot=f"{base}/snapshot".encode(),
             cut=f"{base}/cut/{CELL}".encode(),
+            void_prefix=f"{base}/void/{CELL}/".encode(),
         )
 
     def entry(self, session: int, n: int) -> bytes:
@@ -46,10 +48,21 @@ class Keys(NamedTuple):
     def session(self, session: int) -> bytes:
         return b"%b%016x" % (self.session_prefix, session)
 
+    def void(self, revision: int) -> bytes:
+        return b"%b%016x" % (self.void_prefix, revision)
+
 
 def created_at(key: bytes, revision: int) -> pb.Compare:
     """True when the key's life began at `revision`; 0: when there is no such key."""
     return pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=revision)
+
+
+def none_in(prefix: bytes) -> pb.Compare:
+    """True when there is no key with the prefix: etcd compares each key of a range, and one that is not
+    there has revision 0."""
+    return pb.Compare(
+        target=pb.Compare.CREATE, key=prefix, range_end=end_of(prefix), create_revision=0
+    )
 
 
 def modified_at(key: bytes, revision: int) -> pb.Compare:

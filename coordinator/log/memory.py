@@ -17,6 +17,7 @@ from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
     FirstFailedError,
+    LiveSessionsError,
     LogCutError,
     LogEntry,
     LogRefusedError,
@@ -25,7 +26,9 @@ from coordinator.log.metadata_log import (
     Session,
     SessionLostError,
     SessionState,
+    VoidedEntry,
 )
+from coordinator.log.voided import check, other_snapshots
 from protocol.types import POSITION_ZERO, Incarnation, Position, position
 
 BATCH_ENTRIES_MAX = 100
@@ -65,6 +68,8 @@ class MemoryLogCluster:
         self._sessions: dict[int, Incarnation] = {}
         self._last: dict[int, int] = {}
         self._placed: dict[tuple[int, int], LogEntry] = {}
+        self._voids: dict[Position, tuple[VoidedEntry, Position]] = {}
+        """And where the log tells of it."""
         self._granted = 0
         self._grown = asyncio.Event()
 
@@ -163,6 +168,7 @@ class MemoryLogCluster:
         del self.entries[:count]
         if not count:
             self._forget(now_s)
+            self._voids = {at: void for at, void in self._voids.items() if at > self._cut}
         self.wake()
         return count
 
@@ -178,6 +184,30 @@ class MemoryLogCluster:
             del self._last[session]
             del self._sessions[session]
             self._forgotten = max(self._forgotten, session)
+
+    def voids(self) -> Sequence[VoidedEntry]:
+        return [entry for entry, _ in sorted(self._voids.values())]
+
+    def void(
+        self, entry: VoidedEntry, notice: bytes, snapshots: bytes, *, now_s: float
+    ) -> Position:
+        if (before := self._voids.get(entry.position)) is not None:
+            return before[1]
+        live = [
+            Session(session, incarnation)
+            for session, incarnation in self._sessions.items()
+            if self.lease_is_alive(session, now_s=now_s)
+        ]
+        if live:
+            raise LiveSessionsError(live)
+        check(entry, self._placed.get((entry.session, entry.n)), voids=len(self._voids))
+        if snapshots != self.published:
+            raise other_snapshots()
+        self._granted += 1
+        place = self._place(self._granted, 0, notice)
+        self._sessions[self._granted] = Incarnation(place)
+        self._voids[entry.position] = (entry, place)
+        return place
 
     def _check_alive(self, session: int, *, now_s: float) -> None:
         if not self.lease_is_alive(session, now_s=now_s):
@@ -271,6 +301,15 @@ class MemoryLog:
         while count := self._cluster.cut_slice(session, through, now_s=await self._arrive()):
             total += count
         return total
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        await self._arrive()
+        return self._cluster.voids()
+
+    async def void(self, entry: VoidedEntry, notice: bytes, *, snapshots: bytes) -> Position:
+        place = self._cluster.void(entry, notice, snapshots, now_s=await self._arrive())
+        await asyncio.sleep(0)
+        return place
 
     async def aclose(self) -> None:
         self._closed = True

@@ -9,6 +9,11 @@ The log itself remembers which snapshots those are (`publish`), lets nobody cut 
 one, and never goes back: a publication or a cut that comes late, by whoever held the job before,
 changes nothing that a newer one has said.
 
+An entry that no agent can take may be voided by an operator (`void`): it keeps its place and number, and
+whoever reads the log passes over it. This is written while no session lives, together with an
+entry that tells of it: whoever has passed the voided one as if it counted reads that before it can
+be told of a session of its own.
+
 Positions never go back. A log that does (a backup was restored, a copy put back) is another log:
 a tail from a position beyond its head raises LogReplacedError, and so does any call whose adapter
 can tell.
@@ -30,6 +35,9 @@ more, or it never had one. Whether an append in doubt is in cannot be told then 
 SESSIONS_KEPT_MAX = 1000
 """Sessions that are gone and whose entries are all cut, but whose newest number is still kept: an
 agent that comes back must find how far it had got."""
+
+VOIDS_MAX = 1000
+"""Entries that may be voided in what is not cut yet."""
 
 
 class LogError(FaultError):
@@ -73,6 +81,15 @@ class FirstFailedError(LogError):
         self.cause = cause
 
 
+class LiveSessionsError(LogRefusedError):
+    """What must not happen while anybody may be at work: these sessions live."""
+
+    def __init__(self, sessions: "Sequence[Session]") -> None:
+        named = ", ".join([f"{session.id:x}" for session in sessions])
+        super().__init__(f"sessions of agents live: {named}")
+        self.sessions = tuple(sessions)
+
+
 class LogHoleError(LogError):
     """The tail cannot go on without leaving entries out (cut, or lost): load anew."""
 
@@ -103,6 +120,20 @@ class LogEntry(NamedTuple):
     session: int
     n: int
     payload: bytes
+
+
+class VoidedEntry(NamedTuple):
+    """An entry that an operator has voided."""
+
+    position: Position
+    session: int
+    n: int
+    digest: bytes
+    """Of the payload that was looked at (`payload_digest`)."""
+    voided_ms: int
+    """By the wall clock of the operator's machine."""
+    reason: str
+    """The operator's."""
 
 
 class MetadataLog(Protocol):
@@ -179,6 +210,20 @@ class MetadataLog(Protocol):
         From its first step on, tails from before `through` raise LogCutError. It may take long,
         may end in the middle by LogUnavailableError, and is finished by any later cut. Raises
         SessionLostError, and LogRefusedError when `through` is beyond what `publish` allows.
+        """
+        ...
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        """Linearizable: the entries that are voided and not cut, in order."""
+        ...
+
+    async def void(self, entry: VoidedEntry, notice: bytes, *, snapshots: bytes) -> Position:
+        """Void an entry, and append `notice` as entry 0 of a session that never lives; its position.
+
+        Both or neither, and only while no session is open. Idempotent by the entry's position.
+        Raises LiveSessionsError, and LogRefusedError: there is no such entry, or its payload is
+        another one; something else is published than `snapshots`, which was looked at: a snapshot
+        may hold what the entry did; or VOIDS_MAX are there.
         """
         ...
 

@@ -27,6 +27,7 @@ from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
     FirstFailedError,
+    LiveSessionsError,
     LogCutError,
     LogEntry,
     LogError,
@@ -36,8 +37,10 @@ from coordinator.log.metadata_log import (
     Session,
     SessionLostError,
     SessionState,
+    VoidedEntry,
 )
 from coordinator.log.sqlite_file import SqliteFile, fault_of_sqlite
+from coordinator.log.voided import check, decode_void, encode_void, other_snapshots
 from protocol.types import POSITION_ZERO, Incarnation, Position, position, revision_of
 
 logger = logging.getLogger(__name__)
@@ -349,6 +352,21 @@ class SqliteLog:
                 return total
             total += count
 
+    async def voids(self) -> Sequence[VoidedEntry]:
+        def work(connection: sqlite3.Connection) -> list[VoidedEntry]:
+            rows = connection.execute("SELECT value FROM void ORDER BY revision")
+            return [decode_void(value) for (value,) in rows]
+
+        return await self._call(work)
+
+    async def void(self, entry: VoidedEntry, notice: bytes, *, snapshots: bytes) -> Position:
+        leases = [session for session in tuple(self._leases) if self._is_alive(session)]
+
+        def work(connection: sqlite3.Connection) -> Position:
+            return self._void(connection, entry, notice, snapshots=snapshots, leases=leases)
+
+        return await self._call(work)
+
     async def aclose(self) -> None:
         if self._closed:
             return
@@ -438,6 +456,7 @@ class SqliteLog:
         ).fetchone()
         if end is None:
             self._forget(connection)
+            connection.execute("DELETE FROM void WHERE revision <= ?", (cut,))
             return 0
         connection.execute(
             "INSERT INTO newest SELECT session, max(n), min(revision) FROM entry"
@@ -460,6 +479,43 @@ class SqliteLog:
                 "DELETE FROM newest WHERE session = ?", [(session,) for session in forgotten]
             )
             connection.execute("UPDATE bound SET forgotten = max(forgotten, ?)", (forgotten[0],))
+
+    def _void(
+        self,
+        connection: sqlite3.Connection,
+        entry: VoidedEntry,
+        notice: bytes,
+        *,
+        snapshots: bytes,
+        leases: Sequence[int],
+    ) -> Position:
+        """`leases`: those that live; a session was opened under some of them."""
+        revision = revision_of(entry.position)
+        before = connection.execute("SELECT notice FROM void WHERE revision = ?", (revision,))
+        if (found := before.fetchone()) is not None:
+            return position(self._era, found[0])
+        opened = [_opened(connection, session) for session in leases]
+        if live := [
+            Session(session, Incarnation(position(self._era, at)))
+            for session, at in zip(leases, opened, strict=True)
+            if at is not None
+        ]:
+            raise LiveSessionsError(live)
+        row = connection.execute(
+            "SELECT session, n, payload FROM entry WHERE revision = ?", (revision,)
+        ).fetchone()
+        (voids,) = connection.execute("SELECT count(*) FROM void").fetchone()
+        check(entry, None if row is None else LogEntry(entry.position, *row), voids=voids)
+        (published,) = connection.execute("SELECT snapshots FROM bound").fetchone()
+        if published != snapshots:
+            raise other_snapshots()
+        session = connection.execute("INSERT INTO granted DEFAULT VALUES").lastrowid
+        assert session is not None
+        place = self._insert(connection, session, 0, notice)
+        connection.execute(
+            "INSERT INTO void VALUES (?, ?, ?)", (revision, revision_of(place), encode_void(entry))
+        )
+        return place
 
     async def _check_alive(self, session: Session) -> None:
         if not self._is_alive(session.id):
@@ -495,6 +551,16 @@ def _head(connection: sqlite3.Connection) -> int:
     """The newest revision; the entry itself may have been cut. 0: there was none."""
     found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entry'").fetchone()
     return 0 if found is None else int(found[0])
+
+
+def _opened(connection: sqlite3.Connection, session: int) -> int | None:
+    """The revision of entry 0 of a session that is open."""
+    (opened,) = connection.execute(
+        "SELECT max(at) FROM (SELECT revision AS at FROM entry WHERE session = ?1 AND n = 0"
+        " UNION ALL SELECT opened FROM newest WHERE session = ?1)",
+        (session,),
+    ).fetchone()
+    return None if opened is None else int(opened)
 
 
 def _last(connection: sqlite3.Connection, session: int) -> int:

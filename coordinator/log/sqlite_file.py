@@ -66,6 +66,17 @@ and the revision of entry 0. `bound`: what was published, the revisions of the o
 of the cut, and the newest session that is not kept in `newest` any more."""
 
 
+SCHEMA_VOID = """
+CREATE TABLE IF NOT EXISTS void (
+    revision INTEGER PRIMARY KEY,
+    notice INTEGER NOT NULL,
+    value BLOB NOT NULL
+);
+"""
+"""Besides format 2: whoever does not know it reads the entry at revision `notice`, which tells the same,
+and stops there."""
+
+
 _FAULTS = {
     sqlite3.SQLITE_FULL: FaultCode.DISK_FULL,
     sqlite3.SQLITE_CANTOPEN: FaultCode.DATA_FOLDER_DENIED,
@@ -222,3 +233,4 @@ class SqliteFile:
                 f" PRAGMA application_id = {APPLICATION_ID};"
                 f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
+        connection.execute(SCHEMA_VOID)

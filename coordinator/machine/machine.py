@@ -25,6 +25,7 @@ from coordinator.commands.credential_commands import CredentialCommand
 from coordinator.commands.digest import DIGEST_ZERO, roll
 from coordinator.commands.entries import (
     DONE,
+    VOIDED,
     AllocateProducerIds,
     ChunkCommitted,
     Close,
@@ -43,6 +44,7 @@ from coordinator.commands.entries import (
     Tick,
     TopicCreated,
     Unpin,
+    VoidEntry,
 )
 from coordinator.commands.group_commands import GroupCommand, SetTopicConfigs
 from coordinator.commands.rights_commands import RightsCommand
@@ -144,6 +146,20 @@ class Machine:
             self.snapshots.note(position, self._digest)
         return outcomes
 
+    def void(self, position: Position, *, session: int, n: int) -> None:
+        """Pass over an entry that an operator has voided, entry n of the session in the log.
+
+        Its position and its number count, so that what its writer has appended after it follows. Where it
+        was to open an incarnation there is none, and all that follows is refused.
+        """
+        assert position > self.position
+        self.position = position
+        writer = self.incarnations.by_session(session)
+        if writer is not None:
+            assert n == writer.last_n + 1
+            writer.last_n = n
+        self._digest = roll(self._digest, position, (VOIDED,))
+
     def digest(self) -> bytes:
         """16 bytes that roll over the outcomes of all entries (P13)."""
         return self._digest
@@ -166,6 +182,8 @@ class Machine:
         match entry.commands:
             case (Open() as command,) if entry.n == 0:
                 return (self._open(position, command, entry.clock_ms),)
+            case (VoidEntry(),) if entry.n == 0:
+                return (DONE,)
             case _:
                 reason = "an incarnation begins with one Open, number 0"
                 rejected = Rejected(ErrorCode.INVALID_REQUEST, reason)
@@ -218,7 +236,7 @@ class Machine:
                 return self._change_topics(position, index, command)
             case Pin() | Unpin():
                 return self._pin(position, command)
-            case Open() | Close():
+            case Open() | VoidEntry() | Close():
                 return self._close(writer, command)
             case _:
                 assert_never(command)
@@ -262,9 +280,9 @@ class Machine:
         self._advance_time()
         return Opened(row.incarnation, row.node_id, row.rank)
 
-    def _close(self, writer: IncarnationRow, command: Open | Close) -> Outcome:
-        if isinstance(command, Open):
-            reason = "Open under an incarnation that has begun"
+    def _close(self, writer: IncarnationRow, command: Open | VoidEntry | Close) -> Outcome:
+        if not isinstance(command, Close):
+            reason = f"{type(command).__name__} under an incarnation that has begun"
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         row = self.incarnations.get(command.incarnation)
         if row is None:

@@ -79,6 +79,9 @@ class Incarnations:
     def get(self, incarnation: Incarnation) -> IncarnationRow | None:
         return self._live.get(incarnation)
 
+    def by_session(self, session: int) -> IncarnationRow | None:
+        return next((row for row in self if row.session == session), None)
+
     def all_support(self, level: int) -> bool:
         """Every live agent can decode commands of that level (docs/design/running.md §11)."""
         return all(row.feature_level_max >= level for row in self)

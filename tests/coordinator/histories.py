@@ -483,6 +483,7 @@ FIELDS: Final[Mapping[str, Callable[[History], Any]]] = {
     "DeleteSubject.version": one_of(-1, 1, 2, 3, 4),
     "Expiry.retention_ms": one_of(-1, 10),
     "GrowTopic.partition_count": one_of(2, 3, 4, 5, 6),
+    "VoidEntry.digest": one_of(bytes(16)),
     "ReportExport.ends": lambda history: (ExportEnd(history.place[1], history.some_offset()),),
     "bindings": lambda history: tuple(
         history.rng.choice(ACLS) for _ in range(history.rng.randrange(3))

@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from coordinator.commands.codec import encode_entry
-from coordinator.commands.entries import Command, Entry, Listener, Open, Tick
+from coordinator.commands.entries import Command, Entry, Listener, Open, Tick, VoidEntry
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import LogEntry, Session
+from coordinator.log.metadata_log import LogEntry, Session, VoidedEntry
+from coordinator.log.voided import payload_digest
 from coordinator.log_client import AgentIdentity, LogClient, LogClientSettings
 from coordinator.snapshot.loading import SnapshotSource
 from protocol.types import INCARNATION_NONE
@@ -161,3 +162,19 @@ async def writer_of(ticks: int = 0) -> Writer:
     for _ in range(ticks):
         await writer.write(Tick())
     return writer
+
+
+def void_of(logged: LogEntry) -> VoidedEntry:
+    digest = payload_digest(logged.payload)
+    return VoidedEntry(logged.position, logged.session, logged.n, digest, 2, "a bug")
+
+
+async def void(cluster: MemoryLogCluster, position: int) -> int:
+    """As `frazil log void` does it, once all sessions are over; where the log tells of it."""
+    for session in list(cluster._leases):
+        cluster.expire(session)
+    (logged,) = [each for each in cluster.entries if each.position == position]
+    voided = void_of(logged)
+    command = VoidEntry(voided.position, voided.digest)
+    notice = encode_entry(Entry(INCARNATION_NONE, 0, 2, (command,)))
+    return await MemoryLog(cluster).void(voided, notice, snapshots=cluster.published)

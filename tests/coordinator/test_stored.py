@@ -59,10 +59,12 @@ def test_keys_of_etcd_are_what_they_ever_were() -> None:
         "head": b"/frazil/ours/1/head/0",
         "snapshot": b"/frazil/ours/1/snapshot",
         "cut": b"/frazil/ours/1/cut/0",
+        "void_prefix": b"/frazil/ours/1/void/0/",
     }
     assert keys.entry(0x1234, 17) == b"/frazil/ours/1/log/0/0000000000001234/0000000011"
     assert keys.last(0x1234) == b"/frazil/ours/1/last/0/0000000000001234"
     assert keys.session(0x1234) == b"/frazil/ours/1/session/0000000000001234"
+    assert keys.void(0x384) == b"/frazil/ours/1/void/0/0000000000000384"
 
 
 def test_how_far_etcds_log_is_cut_is_written_and_read_as_ever() -> None:

@@ -33,6 +33,7 @@ from coordinator.log.metadata_log import (
     MetadataLog,
     Session,
     SessionState,
+    VoidedEntry,
 )
 from protocol.types import Buffer, Position
 from storage.stores.object_store import (
@@ -310,6 +311,12 @@ class FaultyLog(_Faulty):
 
     async def snapshots(self) -> bytes:
         return await self._call("snapshots", self.inner.snapshots)
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        return await self._call("voids", self.inner.voids)
+
+    async def void(self, entry: VoidedEntry, notice: bytes, *, snapshots: bytes) -> Position:
+        return await self._call("void", self.inner.void, entry, notice, snapshots=snapshots)
 
     async def publish(self, session: Session, snapshots: bytes, *, older: Position) -> None:
         await self._call("publish", self.inner.publish, session, snapshots, older=older)

@@ -27,7 +27,8 @@ from broker.jobs.worker.pipe_frames import (
 )
 from coordinator.commands.codec import CodecError
 from coordinator.commands.entries import Command, Outcome
-from coordinator.log.metadata_log import LogEntry, LogError
+from coordinator.log.metadata_log import LogEntry, LogError, VoidedEntry
+from coordinator.log.voided import decode_void
 from protocol.types import Position
 
 READ_BYTES: Final = 256 << 10
@@ -90,6 +91,9 @@ class Channel:
 
     async def snapshots(self) -> bytes:
         return str((await self._ask("snapshots"))["snapshots"]).encode()
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        return [decode_void(str(each).encode()) for each in (await self._ask("voids"))["voids"]]
 
     async def head(self) -> Position:
         return Position(int((await self._ask("head"))["head"]))

@@ -1,7 +1,7 @@
 """The frames between an agent and its worker process, as bytes on a pair of pipes. Pure.
 
 A frame is a length, a type, and a body. The agent begins with HELLO; the worker asks for the
-log's snapshots and its head, then for its tail (several at a time), and is sent entries as they lie in the log. What
+log's snapshots, what is voided and its head, then for its tail (several at a time), and is sent entries as they lie in the log. What
 it asks and what it proposes has a ticket, under which it is answered. Both ends are the same
 program (HELLO says its version), so nothing here needs to be understood by another one.
 

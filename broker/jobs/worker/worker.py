@@ -29,7 +29,7 @@ from broker.jobs.worker.pace import Pace
 from broker.jobs.worker.schedule import ENTRY_BYTES, Schedule, intervals_ms
 from coordinator.commands.entries import Command, DeleteTopic, Outcome
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob, RequestJob
-from coordinator.log.metadata_log import LogEntry, MetadataLog
+from coordinator.log.metadata_log import LogEntry, MetadataLog, VoidedEntry
 from coordinator.machine.machine import Machine
 from coordinator.replica import BUGS, Applied, Replica
 from coordinator.snapshot.store import SnapshotStore
@@ -52,6 +52,10 @@ class Link(Protocol):
 
     async def snapshots(self) -> bytes:
         """As `MetadataLog.snapshots`."""
+        ...
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        """As `MetadataLog.voids`, without the reasons."""
         ...
 
     async def head(self) -> Position:
@@ -311,6 +315,7 @@ class _CountedLog:
     def __init__(self, link: Link) -> None:
         self.bytes_read = 0
         self.snapshots = link.snapshots
+        self.voids = link.voids
         self.head = link.head
         self._tail = link.tail
 

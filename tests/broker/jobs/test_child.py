@@ -18,11 +18,18 @@ from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import TAILS_MAX, WorkerEndedError, WorkerProcess
 from coordinator.commands.entries import DONE, Command
 from coordinator.commands.job_commands import DropRows, JobKind
-from coordinator.log.metadata_log import LogCutError, LogEntry, LogUnavailableError
+from coordinator.log.metadata_log import (
+    LogCutError,
+    LogEntry,
+    LogUnavailableError,
+    VoidedEntry,
+)
 from protocol.types import Incarnation, Position
 from tests.kit.sockets import settings_of
 
 pytestmark = pytest.mark.real_loop
+
+VOIDED = VoidedEntry(Position(5), 7, 3, bytes(range(16)), 1_700_000_000_000, "a bug; Fehler ü")
 
 Work = Callable[[Channel, asyncio.StreamWriter], Awaitable[None]]
 
@@ -49,6 +56,9 @@ class EndlessLog:
         if self.broken:
             raise self.broken.pop()
         return b'{"snapshots": []}'
+
+    async def voids(self) -> list[VoidedEntry]:
+        return [VOIDED]
 
     async def head(self) -> Position:
         return Position(77)
@@ -135,6 +145,7 @@ async def test_a_worker_is_told_who_it_is_and_gets_the_log_as_it_is() -> None:
         hello = await channel.hello()
         assert (hello["incarnation"], hello["version"]) == (9, "1")
         assert await channel.snapshots() == b'{"snapshots": []}'
+        assert await channel.voids() == [VOIDED._replace(reason="")]
         assert await channel.head() == 77
         async for batch in channel.tail(Position(3)):
             received.extend(batch)

@@ -50,7 +50,7 @@ from coordinator.commands.transaction_commands import (
     InitProducer,
     ProducerInitialized,
 )
-from coordinator.log.metadata_log import LogEntry
+from coordinator.log.metadata_log import LogEntry, VoidedEntry
 from coordinator.machine.machine import Machine
 from coordinator.replica import Applied
 from coordinator.settings import FEATURE_LEVEL_MAX
@@ -150,6 +150,9 @@ class WorldLog:
 
     async def snapshots(self) -> bytes:
         return encode_published(self._world.machine.snapshots.published)
+
+    async def voids(self) -> list[VoidedEntry]:
+        return []
 
     async def tail(self, after: Position) -> AsyncGenerator[list[LogEntry], None]:
         yield [logged for logged in self._world.logged if logged.position > after]

@@ -46,6 +46,8 @@ from coordinator.commands.entries import (
     Tick,
     TopicCreated,
     Unpin,
+    Voided,
+    VoidEntry,
 )
 from coordinator.commands.group_commands import (
     EPOCH_NONE,
@@ -171,6 +173,7 @@ PLAIN_COMMANDS: tuple[Command, ...] = (
     ),
     Pin("export-1", 600_000),
     Unpin("export-1"),
+    VoidEntry(position(1, 42), DIGEST),
 )
 TRANSACTIONAL_CHUNK = CommitChunk(
     8,
@@ -543,4 +546,5 @@ OUTCOMES: list[tuple[Outcome, ...]] = [
     (AclsDeleted((True,)),),
     (AclsDeleted((False,)),),
     (AclsDeleted((True, False)),),
+    (Voided(),),
 ]

@@ -22,6 +22,7 @@ from coordinator.log.sqlite import SqliteLog, _Worker
 from coordinator.log.sqlite_file import SqliteFile
 from protocol.fault_codes import FaultCode, told
 from protocol.types import Position
+from tests.coordinator.support import void_of
 
 pytestmark = pytest.mark.real_loop
 
@@ -276,6 +277,28 @@ async def test_next_process_finds_the_cut_and_what_was_published(tmp_path: Path)
         await first_batch(log)
     later = await written(log, 1)
     assert later.incarnation > entries[-1].position
+    await log.aclose()
+
+
+async def test_next_process_finds_what_is_void_also_in_a_file_from_before_voids(
+    tmp_path: Path,
+) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    await written(log, 3)
+    _, entry, _ = await first_batch(log)
+    await log.aclose()
+    with closing(sqlite3.connect(tmp_path / "log.db")) as connection:
+        connection.execute("DROP TABLE void")
+        connection.commit()
+
+    log = SqliteLog(tmp_path / "log.db")
+    assert await log.voids() == []
+    voided = void_of(entry)
+    place = await log.void(voided, b"notice", snapshots=b"")
+    await log.aclose()
+    log = SqliteLog(tmp_path / "log.db")
+    assert await log.voids() == [voided]
+    assert await log.void(voided, b"notice", snapshots=b"") == place == await log.head()
     await log.aclose()
 
 
