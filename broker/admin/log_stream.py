@@ -6,9 +6,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
-from broker.reports.log_lines import describe
+from broker.reports.log_lines import describe, describe_voided
 from coordinator.commands.codec import CodecError, decode_entry
-from coordinator.log.metadata_log import LogCutError, LogError, MetadataLog
+from coordinator.log.metadata_log import (
+    LogCutError,
+    LogEntry,
+    LogError,
+    MetadataLog,
+    VoidedEntry,
+)
+from coordinator.voids import way_out
 from protocol.types import POSITION_ZERO, Position
 
 GONE_SECONDS = 1.0
@@ -46,15 +53,11 @@ async def entries(log: MetadataLog, write: Write, *, after: Position, end: Posit
     """
     place = after
     try:
+        voids = {each.position: each for each in await log.voids()}
         async with aclosing(log.tail(after)) as batches:
             async for batch in batches:
                 for logged in batch:
-                    try:
-                        line = describe(
-                            logged.position, logged.session, decode_entry(logged.payload)
-                        )
-                    except CodecError as error:
-                        line = {"position": logged.position, "error": str(error)}
+                    line = _line(logged, voids.get(logged.position))
                     await write(json.dumps(line).encode() + b"\n")
                     place = logged.position
                     await asyncio.sleep(0)  # A big batch of entries is not all there is to do.
@@ -67,3 +70,16 @@ async def entries(log: MetadataLog, write: Write, *, after: Position, end: Posit
             await entries(log, write, after=error.cut, end=end)
     except LogError as error:
         await write(json.dumps({"error": str(error)}).encode() + b"\n")
+
+
+def _line(logged: LogEntry, voided: VoidedEntry | None) -> dict[str, Any]:
+    try:
+        entry = decode_entry(logged.payload)
+    except CodecError as error:
+        if voided is not None:
+            return describe_voided(logged, None, voided)
+        told = f"{error}; {way_out(logged.position)}"
+        return {"position": logged.position, "error": told}
+    if voided is not None:
+        return describe_voided(logged, entry, voided)
+    return describe(logged.position, logged.session, entry)

@@ -1,6 +1,6 @@
 """The tools' client of an agent's admin listener: one request, and its JSON or a sentence.
 
-Left out: what the lines of a stream say (`broker.cli.log_tail`), waiting for what may work later.
+Left out: what the lines of a stream say (`broker.cli.log.log_tail`), waiting for what may work later.
 """
 
 import http.client

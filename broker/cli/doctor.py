@@ -40,6 +40,7 @@ from broker.environment import log_options, now_ms, open_adapters, store_options
 from broker.jobs.kinds import unnamed_objects
 from broker.node import EdgeStats
 from broker.reports import ack_time
+from broker.reports.log_lines import voided_line
 from broker.sasl.rules import rules_by_listener
 from broker.store import truncation
 from broker.store.truncation import TruncatedLogError
@@ -200,7 +201,7 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
     except ValueError as error:
         yield _bad("log", str(error), FaultCode.WRONG_VALUE)
         return
-    if where.startswith("sqlite://") and not await asyncio.to_thread(_exists, where):
+    if where.startswith("sqlite://") and not await asyncio.to_thread(exists, where):
         yield Finding("log", bad=False, text=f"{where} is not there yet; the agent makes it")
         return
     async with contextlib.aclosing(log):
@@ -209,6 +210,7 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
         try:
             async with asyncio.timeout(CALL_S_MAX):
                 head = await log.head()
+                voids = await log.voids()
         except LogRefusedError as error:
             if running and where.startswith("sqlite:"):
                 yield Finding("log", bad=False, text=f"{where} is in use by the running agent")
@@ -225,6 +227,9 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
             state = "is empty" if head == 0 else "has entries"
             slow = ", slow" if took_ms > SLOW_MS else ""
             yield Finding("log", bad=False, text=f"{where} answers{slow} ({took_ms} ms), {state}")
+            for voided in voids:
+                text = f"agents pass over {voided_line(voided._asdict())}"
+                yield Finding("log", bad=False, text=text, note=True)
 
 
 async def _told(settings: Settings) -> list[Finding]:
@@ -244,12 +249,12 @@ async def _told(settings: Settings) -> list[Finding]:
 
 async def _compared(settings: Settings) -> list[Finding]:
     """The log, read to its end, beside the store; nothing when either is not there yet."""
-    if settings.log_url.startswith("sqlite://") and not _exists(settings.log_url):
+    if settings.log_url.startswith("sqlite://") and not exists(settings.log_url):
         return []
     store, log = open_adapters(settings)
     async with contextlib.aclosing(store), contextlib.aclosing(log):
         try:
-            machine = await _machine_of(store, log, settings)
+            machine = await machine_of(store, log, settings)
             await truncation.check(store, log, machine)
             found = await unnamed_objects.count(store, machine)
         except (ReplicaStoppedError, TruncatedLogError, StoreError, LogError) as error:
@@ -258,7 +263,7 @@ async def _compared(settings: Settings) -> list[Finding]:
         return [_unnamed(found.objects, found.bytes, found.orphans, keys)]
 
 
-async def _machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
+async def machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
     """What the log says, up to its end. Raises ReplicaStoppedError and LogReplacedError."""
     machine = Machine()
     snapshots = SnapshotStore(store, cluster_identity.ClusterIdentity(settings.cluster_id, ERA))
@@ -285,7 +290,7 @@ def _unnamed(count: int, total_bytes: int, orphans: int, keys: list[str]) -> Fin
     return Finding("objects", bad=False, text=text)
 
 
-def _exists(url: str) -> bool:
+def exists(url: str) -> bool:
     return Path(url.partition("://")[2]).exists()
 
 

@@ -1,4 +1,4 @@
-"""The command line: `frazil dev | serve | group … | txn … | feature … | user … | acl … | log tail | …`.
+"""The command line: `frazil dev | serve | group … | txn … | feature … | user … | acl … | log … | …`.
 
 Arguments become settings and calls; every foreseeable failure becomes one sentence on standard
 error and an exit code other than 0 (1 it did not work, 2 wrong use). What a command needs is
@@ -32,24 +32,20 @@ from broker.cli.arguments import (
     MISUSED,
     FailedError,
     Parser,
-    add_agent,
     complain,
-    needed,
-    place_of,
-    tell,
 )
 from broker.cli.bench import arguments as bench_arguments
 from broker.cli.checks import explain
 from broker.cli.cluster import arguments as cluster_arguments
 from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
+from broker.cli.log import arguments as log_arguments
 from broker.cli.records import arguments as record_arguments
 from broker.cli.schemas import arguments as schema_arguments
 from broker.cli.tokens import arguments as token_arguments
 from broker.cli.topics import arguments as topic_arguments
 from broker.config.values import SettingsError
 from protocol.fault_codes import FaultCode
-from protocol.types import position
 
 if TYPE_CHECKING:
     from broker.agent import Agent
@@ -143,16 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     acl_arguments.add_acl(commands)
     token_arguments.add_token(commands)
 
-    log = commands.add_parser("log", help="the metadata log")
-    log.set_defaults(run=needed("what of it? (frazil log tail)"), name="frazil log")
-    tail = log.add_subparsers(metavar="COMMAND", parser_class=Parser).add_parser(
-        "tail", help="print its entries"
-    )
-    add_agent(tail)
-    tail.add_argument("--after", type=_position, default=0, metavar="POSITION")
-    tail.add_argument("--follow", "-f", action="store_true", help="go on as entries come")
-    tail.add_argument("--json", action="store_true", help="one JSON object per line")
-    tail.set_defaults(run=_log_tail, name="frazil log tail")
+    log_arguments.add_log(commands, add_config=_add_config, load=_load)
 
     explain.add_explain(commands)
     completion.add_completion(commands)
@@ -182,22 +169,13 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _position(text: str) -> int:
-    """A position as it is printed (`era:revision`), or as one number."""
-    era, colon, revision = text.partition(":")
-    parts = [era, revision] if colon else [text]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
-    return position(int(era), int(revision)) if colon else int(text)
-
-
 def _version(options: argparse.Namespace) -> int:
     from broker.environment import software_version
 
     if not options.version:
         raise FailedError(
             "what should it do? dev, serve, produce, consume, schema, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
-            " doctor, log tail or export (--help)"
+            " doctor, log or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0
@@ -333,20 +311,6 @@ def _doctor(options: argparse.Namespace) -> int:
     for finding in findings:
         print(finding.line())
     return FAILED if any(finding.bad for finding in findings) else 0
-
-
-def _log_tail(options: argparse.Namespace) -> int:
-    from broker.cli import log_tail
-    from broker.cli.command_result import ToolError
-
-    try:
-        for line in log_tail.tail(
-            place_of(options), after=options.after, follow=options.follow, as_json=options.json
-        ):
-            tell(line, flush=options.follow)
-    except ToolError as error:
-        raise FailedError(str(error)) from error
-    return 0
 
 
 def _project_parser(arguments: Sequence[str]) -> Parser | None:

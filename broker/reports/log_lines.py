@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from coordinator.commands.entries import ChunkSpan, Command, Entry
+from coordinator.log.metadata_log import LogEntry, VoidedEntry
 from protocol.types import Position, era_of, revision_of
 from storage.formats.spans import ObjectId
 from txn.transactions import NO_TRANSACTION
@@ -31,13 +32,33 @@ def describe(position: Position, session: int, entry: Entry) -> dict[str, Any]:
     }
 
 
+def describe_voided(logged: LogEntry, entry: Entry | None, voided: VoidedEntry) -> dict[str, Any]:
+    """The same of an entry that is voided; None: it cannot be decoded."""
+    where = {"position": logged.position, "session": logged.session, "n": logged.n}
+    said = where if entry is None else describe(logged.position, logged.session, entry)
+    return {**said, "voided": {"voided_ms": voided.voided_ms, "reason": voided.reason}}
+
+
 def lines(described: Mapping[str, Any]) -> list[str]:
     """What `describe` gave, one line for the entry and an indented one for each command."""
-    position = int(described["position"])
-    writer = int(described["incarnation"])
-    by = "opens" if writer == 0 else f"by {place(writer)}"
-    head = f"{place(position)} {by} n={described['n']} clock_ms={described['clock_ms']}"
-    return [head, *(f"    {_line(command)}" for command in described["commands"])]
+    told = []
+    if "voided" in described:
+        told.append(voided_line({**described, **described["voided"]}))
+    if "commands" in described:
+        commands = described["commands"]
+        writer = int(described["incarnation"])
+        opens = "voids" if [each["command"] for each in commands] == ["VoidEntry"] else "opens"
+        by = opens if writer == 0 else f"by {place(writer)}"
+        head = f"{place(described['position'])} {by} n={described['n']}"
+        told.append(f"{head} clock_ms={described['clock_ms']}")
+        told += [f"    {_line(command)}" for command in commands]
+    return told
+
+
+def voided_line(fields: Mapping[str, Any]) -> str:
+    """One line about a voided entry, of the fields of `VoidedEntry`."""
+    entry = f"n={fields['n']} session={fields['session']:x} voided_ms={fields['voided_ms']}"
+    return f"{place(fields['position'])} VOID {entry}: {fields['reason']}"
 
 
 def place(position: int) -> str:

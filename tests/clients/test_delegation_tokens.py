@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli.admin_client import AgentPlace
-from broker.cli.log_tail import tail
+from broker.cli.log.log_tail import tail
 from tests.clients.bounded import until
 from tests.clients.kafka_tools import DELEGATION_TOKENS, TOPICS, KafkaTools
 from tests.clients.sasl import JAAS, PLAIN_USERS, SaslCluster, client_properties, java

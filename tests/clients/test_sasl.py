@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from broker.cli.admin_client import AgentPlace
-from broker.cli.log_tail import tail
+from broker.cli.log.log_tail import tail
 from tests.clients.kafka_tools import CONFIGS, TOPICS, KafkaTools
 from tests.clients.sasl import (
     FIRST_USER,

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.cli import log_tail
 from broker.cli.admin_client import AgentPlace, ask
+from broker.cli.log import log_tail
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
 from tests.parts.process import Child

@@ -267,6 +267,14 @@ MUTANTS = (
         why="After a void no snapshot is published any more, and the log grows.",
     ),
     Mutant(
+        name="any-entry-is-voided-on-demand",
+        promise="P13",
+        before="    if stopped is None or stopped.position != position:",
+        after="    if stopped is None:",
+        tests=("test_an_entry_at_which_no_agent_stops_is_not_voided",),
+        why="A slip of an operator voids acknowledged records.",
+    ),
+    Mutant(
         name="digests-are-not-compared",
         promise="P13",
         before="                and begun.digest != command.digest\n",

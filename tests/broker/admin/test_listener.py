@@ -12,7 +12,7 @@ from broker.admin import metrics
 from broker.calls.shares import Owner
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
-from broker.cli.log_tail import tail
+from broker.cli.log.log_tail import tail
 from broker.store import identity
 from broker.telemetry.instances import Instance
 from broker.telemetry.otlp import Kind, Point, Reading

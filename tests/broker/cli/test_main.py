@@ -131,6 +131,10 @@ def run(*arguments: str) -> int:
         (["log", "tail", "--agent", "nowhere"], "is not an address like http://"),
         (["log", "tail", "--agent", "http://127.0.0.1:1"], "is one running?"),
         (["log", "tail", "--after", "soon"], '"soon" is not a position'),
+        (["log", "void", "1:42"], "required: --reason"),
+        (["log", "void", "soon", "--reason", "why"], '"soon" is not a position'),
+        (["log", "void", "1:42", "--reason", " "], "a reason has 1 to 500 characters"),
+        (["log", "void", "1:42", "--reason", "why", "--data", "none"], "none/log.db is not there"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -25,7 +25,7 @@ def tail(agent: AgentPlace, *, after: int, follow: bool, as_json: bool) -> Itera
         with opened(agent, path, timeout_s=None if follow else TIMEOUT_S) as response:
             for raw in response:
                 described = parsed(raw)
-                if "commands" not in described:
+                if "commands" not in described and "voided" not in described:
                     where = (
                         f" at position {described['position']}" if "position" in described else ""
                     )
