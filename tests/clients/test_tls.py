@@ -357,6 +357,8 @@ async def shaken(context: ssl.SSLContext, port: int) -> bytes:
     _, writer = await asyncio.open_connection("localhost", port, ssl=context)
     seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
+    # The loop ends with this: what is not closed by then never is.
+    await writer.wait_closed()
     return seen
 
 
