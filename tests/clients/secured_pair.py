@@ -75,11 +75,11 @@ class Side(NamedTuple):
         places = {"plain": self.plain, "bootstrap": self.bootstrap, "folder": str(self.folder)}
         arguments = shlex.split(words.format_map(places | files))
         done = commands.frazil(*arguments, given=given.encode())
-        told = (self._lines(done.out.decode()), self._lines(done.err))
+        lines = self._lines(done.out.decode())
         if words.startswith("txn "):
             # Ids of producers, and how long ago it was.
-            told = tuple([re.sub(r"\b\d+\b", "N", line) for line in lines] for lines in told)
-        return Told(*told, done.code)
+            lines = [re.sub(r"\b\d+\b", "N", line) for line in lines]
+        return Told(lines, self._lines(done.err), done.code)
 
     def _lines(self, printed: str) -> list[str]:
         printed = printed.replace(str(self.folder), "FOLDER")
