@@ -9,9 +9,11 @@ from typing import Final
 
 _TOLD: Final = re.compile(
     r"(?:[a-z_]+://)?(?P<address>\S+:[0-9]+)/(?:bootstrap|[0-9]+): (?P<reason>.*?)"
-    r"(?: \(after [0-9]+ms in state [^)]*\))?"
+    r"(?: \(after [0-9]+ms in state .*)?"
 )
 _LOGIN: Final = "SASL authentication error: "
+_OF_TOKEN: Final = f"{_LOGIN}{{"
+"""Of OAUTHBEARER's it is JSON that says why."""
 _HANDSHAKE: Final = "mechanism handshake failed: "
 _NO_TLS: Final = "ended TLS; does it speak it? (security.protocol)"
 _WITHOUT_TLS: Final = (
@@ -38,7 +40,7 @@ def sentence(text: str) -> str:
     for part, meant in _MEANT:
         if part in reason:
             return f"{address}{meant}"
-    if reason.startswith(_LOGIN):
+    if reason.startswith(_LOGIN) and not reason.startswith(_OF_TOKEN):
         return f"{address}: {reason.removeprefix(_LOGIN)} (sasl.jaas.config has user and password)"
     hint = " (sasl.mechanism)" if _HANDSHAKE in reason else ""
     return f"{address}: {reason}{hint}"

@@ -159,7 +159,7 @@ def _new_file(path: Path) -> Iterator[TextIO]:
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise FailedError(f"{path} is there already: remove it, or name another file") from error
+        raise FailedError(f"{path} is there already: name another file") from error
     except OSError as error:
         raise FailedError(f"cannot write {path}: {error.strerror}") from error
     with os.fdopen(number, "w", encoding="utf-8") as file:

@@ -11,7 +11,10 @@ AT = "sasl_ssl://localhost:9093/bootstrap: "
     ("told", "meant"),
     [
         (
-            f"{AT}SASL authentication error: Authentication failed (after 105ms in state AUTH_REQ)",
+            (
+                f"{AT}SASL authentication error: Authentication failed (after 105ms in state"
+                " AUTH_REQ, 4 identical error(s) suppressed)"
+            ),
             "localhost:9093: Authentication failed (sasl.jaas.config has user and password)",
         ),
         (
@@ -54,6 +57,10 @@ AT = "sasl_ssl://localhost:9093/bootstrap: "
                 " state CONNECT)"
             ),
             "localhost:9092: Connect to ipv4#127.0.0.1:9092 failed: Connection refused",
+        ),
+        (
+            f'{AT}SASL authentication error: {{"status":"invalid_token"}} (after 9ms in state AUTH_REQ)',
+            'localhost:9093: SASL authentication error: {"status":"invalid_token"}',
         ),
         ("1/1 brokers are down", "1/1 brokers are down"),
     ],
