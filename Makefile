@@ -13,11 +13,13 @@ SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SI
 UNIT_TESTS := $(BIN)/python -m pytest -m "not integration and not sim" -n logical --dist worksteal
 # One pip at a time, from what constraints.txt has the hashes of; what a step needs is in that file.
 INSTALL := $(BIN)/python -m tests.packages
+# Says which step of `make test` begins.
+STEP := $(BIN)/python -m tests.steps
 
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep constraints lint static style clean help
+.PHONY: run check plan test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep constraints lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded; then installs what exports need behind it"
@@ -72,18 +74,25 @@ check: $(VENV)/.test
 	  $(UNIT_TESTS) -q && $(BIN)/python -m tests.sim --first 1 --seeds 20; \
 	  failed=$$?; wait $$looked && exit $$failed
 
+plan: $(BIN)/python
+	@$(STEP) plan
+	@$(STEP) packages
+
 # Parts are made beside the tests that need none. Types are checked and the simulator runs by what the
 # others leave: these two wait for nothing, and the others wait a lot.
-test: style
-	@told=$$(mktemp -d); $(BIN)/python -m tests.parts & made=$$!; \
+test: plan $(VENV)/.test
+	@$(STEP) style
+	@$(MAKE) --no-print-directory style
+	@$(STEP) unit; told=$$(mktemp -d); $(BIN)/python -m tests.parts --lines & made=$$!; \
 	  nice -n 19 $(BIN)/mypy >$$told/types 2>&1 & typed=$$!; trap "kill $$made $$typed" INT TERM; \
 	  $(UNIT_TESTS) || { kill $$made $$typed 2>/dev/null; exit 1; }; \
 	  nice -n 19 $(BIN)/python -m pytest -m sim -o faulthandler_timeout=0 tests/sim \
 	  >$$told/simulator 2>&1 & simulated=$$!; trap "kill $$made $$typed $$simulated" INT TERM; \
-	  wait $$made && $(BIN)/python -m pytest -m "integration and not alone" --durations=15 \
-	  --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
-	  wait $$typed || failed=1; wait $$simulated || failed=1; \
+	  $(STEP) parts; wait $$made && $(STEP) real && $(BIN)/python -m pytest -m "integration and not alone" \
+	  --durations=15 --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
+	  $(STEP) rest; wait $$typed || failed=1; wait $$simulated || failed=1; \
 	  cat $$told/*; rm -r $$told; exit $$failed
+	@$(STEP) alone
 	@$(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm
 
 demo: $(VENV)/.test

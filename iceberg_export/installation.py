@@ -2,7 +2,7 @@
 
 `make run` starts an agent before they are: they are half a GB, and an agent needs none of them. Who
 installs packages into an environment (`tests.packages`) holds an exclusive lock on the file `LOG` in it,
-for as long as pip works, and what pip says of these packages is in that file. A process that dies lets
+for as long as pip or uv works, and what they say of these packages is in that file. A process that dies lets
 go of its lock.
 
 Imports nothing that has to be installed. Leaves out: installing.
@@ -10,7 +10,7 @@ Imports nothing that has to be installed. Leaves out: installing.
 
 import fcntl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +22,11 @@ PACKAGES: Final = ("fastavro", "numba", "numpy", "pandas", "pyarrow", "pyiceberg
 """The extra `export`, by names of imports."""
 LOOK_S: Final = 0.2
 
-_TOLD: Final = ("Downloading ", "Building wheels for ", "Installing collected packages")
-"""What lines of pip begin with that say how far it is; those that say what it considers are many."""
+_TOLD: Final = (
+    *("Downloading ", "Building ", "Installing collected packages"),
+    *("Resolved ", "Downloaded ", "Prepared "),
+)
+"""What lines of pip and uv begin with that say how far they are; those that say what pip considers are many."""
 _CHARACTERS_MAX: Final = 100
 
 
@@ -48,10 +51,15 @@ def steps(file: Path, *, pause: Callable[[float], None]) -> Iterator[str]:
             return
         yield ""
         while _is_locked(log):
-            told = [line.strip() for line in log if line.strip().startswith(_TOLD)]
-            if told:
-                yield _shown(told[-1])
+            if told := last_step(log):
+                yield told
             pause(LOOK_S)
+
+
+def last_step(log: Iterable[str]) -> str:
+    """What pip or uv did last of those things that take time; "" before the first."""
+    told = [line.strip() for line in log if line.strip().startswith(_TOLD)]
+    return _shown(told[-1]) if told else ""
 
 
 def _is_locked(log: TextIO) -> bool:

@@ -128,7 +128,7 @@ def _rights() -> "AclsWanted":
     )
 
 
-def registry_listener(port: int, host: str) -> str:
+def registry_listener(port: int, host: str = "127.0.0.1") -> str:
     """Where the schema registry answers; nowhere when somebody else has the port.
 
     Nobody who wants to try Kafka should be kept from it by another registry.

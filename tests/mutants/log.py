@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         name="session-is-not-read-again",
         promise="P5",
-        before="                if not state.alive:\n                    raise SessionLostError(state.last)\n",
+        before="            if not state.alive:\n                raise SessionLostError(state.last)\n",
         after="",
         tests=("test_loss_is_noticed_by_the_periodic_read",),
         why="An agent that writes nothing does not notice that its lease was revoked.",

@@ -12,7 +12,30 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
+
+_LOOKS: ContextVar[bool] = ContextVar("looks", default=False)
+
+
+class AbsentError(Exception):
+    """Something is not there, and was only to be looked for."""
+
+
+@contextlib.contextmanager
+def only_looking() -> Iterator[None]:
+    """Nothing is made nor installed meanwhile: where something would be, it raises AbsentError."""
+    token = _LOOKS.set(True)
+    try:
+        yield
+    finally:
+        _LOOKS.reset(token)
+
+
+def absent(name: str) -> None:
+    """Before something is made or installed. Raises AbsentError when it is only looked for."""
+    if _LOOKS.get():
+        raise AbsentError(name)
 
 
 def cache_folder() -> Path:
@@ -41,6 +64,7 @@ def made_once(name: str, make: Callable[[Path, Path], None]) -> Path:
     place = cache_folder() / name
     if place.exists():
         return place
+    absent(name)
     with _locked(name):
         if place.exists():
             return place

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tests.parts.cache import made_once
+from tests.parts.cache import AbsentError, absent, made_once, only_looking
 
 ETCD_VERSION = "3.6.16"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
@@ -292,6 +292,41 @@ RIVALS: dict[str, Callable[[], object]] = {
 }
 """What only benchmarks need."""
 
+DOWNLOADS_MB = {
+    "etcd": 80,
+    "minio": 250,
+    "java": 120,
+    "kafka": 85,
+    "kafka-streams": 75,
+    "iceberg": 47,
+    "iceberg-rest": 60,
+    "nessie": 285,
+    "trino": 821,
+    "postgres": 25,
+    "debezium": 40,
+    "kafkajs": 65,
+    "kafkajs-registry": 5,
+    "go-clients": 540,
+    "helm": 100,
+    "spark-kafka": 20,
+    "connect-iceberg": 120,
+}
+"""Of each part, about, on a machine that has none of them."""
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """Those parts that are not there."""
+    return [name for name in names if not _is_there({**PARTS, **RIVALS}[name])]
+
+
+def _is_there(part: Callable[[], object]) -> bool:
+    try:
+        with only_looking():
+            part()
+    except AbsentError:
+        return False
+    return True
+
 
 def run(argv: Sequence[str], *, folder: Path, env: dict[str, str] | None = None) -> None:
     """Run a tool of the build; its output is shown only when it fails.
@@ -319,6 +354,8 @@ def run(argv: Sequence[str], *, folder: Path, env: dict[str, str] | None = None)
 
 def system_packages(*, debian: Sequence[str], brew: Sequence[str]) -> None:
     """Install by the system's package manager: apt on Debian and Ubuntu, brew on macOS."""
+    absent(debian[0])
+    print(f"installing {', '.join(debian)} by the system's package manager …", flush=True)
     if shutil.which("apt-get") is not None:
         sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
         quiet = {"DEBIAN_FRONTEND": "noninteractive"}
