@@ -308,13 +308,13 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
         ),
     ),
     FaultCode.CLUSTER_UNREACHABLE: Fault(
-        "No agent answers where a command asks, by Kafka's protocol or HTTP.",
+        "No agent, or no schema registry, answers where a command asks, by Kafka's protocol or HTTP.",
         "Nothing follows from it; other clients with the same address hear the same.",
         (
             "See that an agent runs: `curl http://127.0.0.1:9094/health/ready` says why it does not serve yet.",
             (
                 "Compare the address: `--bootstrap`, `bootstrap.servers` of `--command-config`, the context in use (`frazil context"
-                " list`); for HTTP `--agent`."
+                " list`); for HTTP `--agent` and `--registry`."
             ),
             "Of a listener with TLS the command needs `security.protocol` in the file of `--command-config`.",
         ),

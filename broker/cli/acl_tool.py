@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from broker.cli.command_result import CommandResult
 from broker.cli.kafka_client import KafkaClient, check
 from broker.cli.routing import told
-from broker.reports.group_report import table
+from broker.reports.tables import table
 from coordinator.commands.rights_commands import AclBinding
 from protocol import apis, messages
 from protocol.acls import Operation, PatternType, Permission, ResourceType

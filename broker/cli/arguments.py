@@ -6,6 +6,7 @@ needs is imported when it is called.
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
@@ -371,8 +372,13 @@ def place_of(options: argparse.Namespace) -> "AgentPlace":
 
 
 def _say(options: argparse.Namespace, said: "CommandResult") -> int:
+    from broker.reports.tables import TableLine
+
+    # Whoever reads them by a program gets all of them.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in said.lines:
-        tell(line)
+        fits = width is None or not isinstance(line, TableLine)
+        tell(line if fits else line.within(width))
     complain(options.name, *said.warnings, *said.failures)
     return FAILED if said.failures else 0
 

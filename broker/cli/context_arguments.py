@@ -74,7 +74,7 @@ def _listed(contexts: "Contexts", *, as_json: bool) -> "CommandResult":
     import json
 
     from broker.cli.command_result import CommandResult
-    from broker.reports.group_report import Cell, table
+    from broker.reports.tables import Cell, table
 
     current = contexts.current()
     found = [

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.reports.group_report import Cell, count, table
+from broker.reports.group_report import count
+from broker.reports.tables import Cell, table
 
 PARTS: Final = (50.0, 90.0, 99.0, 99.9, 100.0)
 """Percentiles."""

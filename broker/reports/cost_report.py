@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from broker.config.settings import Settings
 from broker.produce.chunk_limits import chunk_limits
-from broker.reports.group_report import Cell, table
 from broker.reports.prices import MONTH_DAYS, SOURCE, Prices
+from broker.reports.tables import Cell, table
 from coordinator.machine.machine import Machine
 from coordinator.tables.topics import Topic
 from storage.accumulator import Limits

@@ -7,6 +7,7 @@ tools do. Leaves out: asking for it (`broker.cli.groups.group_tool`), planning a
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from broker.reports.tables import Cell, table
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.errors import ErrorCode, ProtocolError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
         ListedGroup,
     )
 
-Cell = str | int | None
-"""None is printed as a dash."""
 Partition = tuple[str, int]
 """Of a topic by its name, as it is printed."""
 
@@ -309,21 +308,6 @@ def _ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Lines with aligned columns; columns of numbers are flush right."""
-    numeric = [any(isinstance(row[index], int) for row in rows) for index in range(len(headers))]
-    texts = [list(headers)]
-    texts += [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in texts) for index in range(len(headers))]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in texts
-    ]
 
 
 def count(number: int, noun: str) -> str:

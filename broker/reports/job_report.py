@@ -7,8 +7,8 @@ for it (`broker.cli.job_tool`).
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.reports.group_report import Cell, table
 from broker.reports.log_lines import place
+from broker.reports.tables import Cell, table
 from coordinator.commands.job_commands import JobKind
 from coordinator.machine.machine import Machine
 

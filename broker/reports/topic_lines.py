@@ -8,7 +8,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.reports.group_report import Cell, Partition, count, table
+from broker.reports.group_report import Partition, count
+from broker.reports.tables import Cell, table
 from protocol.messages import DescribeConfigsResult, MetadataResponseTopic
 from protocol.types import TOPIC_ID_ZERO, TopicId
 

@@ -7,7 +7,8 @@ for collection is in none of them. Left out: asking for it (`broker.cli.topics.s
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.reports.group_report import Cell, count, table
+from broker.reports.group_report import count
+from broker.reports.tables import Cell, table
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition
 from coordinator.tables.topics import Topic

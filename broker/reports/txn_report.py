@@ -6,7 +6,8 @@ Leaves out: asking for it (`broker.cli.txn_tool`, `broker.cli.feature_tool`).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.reports.group_report import Cell, CoordinatorView, Partition, compact, table
+from broker.reports.group_report import CoordinatorView, Partition, compact
+from broker.reports.tables import Cell, table
 from broker.transactions.views import OFFSETS_TOPIC, STATE_NAMES, STATES_ELSEWHERE
 from protocol.errors import ErrorCode
 from protocol.messages import DescribedTransaction, ListedTransaction

@@ -104,7 +104,7 @@ class Secured(NamedTuple):
         while True:
             kafka, frazil = (side.told(words, given) for side in self)
             if kafka == frazil or time.monotonic() > deadline:
-                assert (words, *frazil) == (words, *kafka)
+                assert frazil == kafka, f"{words}: {frazil} and not as Kafka {kafka}"
                 return frazil
             time.sleep(0.2)
 

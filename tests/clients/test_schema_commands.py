@@ -315,7 +315,7 @@ def test_whoever_is_not_known_is_told_what_to_do(shell: Shell, url: str, login: 
     shell.config.write_text(f"schema.registry.url={url}\n{login}")
     assert shell.refused("list") == (
         f"{url} does not take this login, or wants one: basic.auth.user.info or"
-        " bearer.auth.token.file in the file of --command-config"
+        " bearer.auth.token.file in the file of --command-config [login-failed]"
     )
 
 
@@ -412,5 +412,5 @@ def test_where_no_registry_is_that_is_said() -> None:
     done = commands.frazil("schema", "list", "--registry", "http://127.0.0.1:1")
     assert done.err == (
         "frazil schema list: no schema registry answers at http://127.0.0.1:1: Connection refused: is one running?"
-        " (--registry says where)\n"
+        " (--registry says where) [cluster-unreachable]\n"
     )

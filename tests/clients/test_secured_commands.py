@@ -272,7 +272,7 @@ def test_who_has_another_password_is_told_so(orders: Secured) -> None:
         told = refused(orders, f"{words} --command-config {{stranger}}", "1\n")
         assert told.endswith(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism"
-            " SCRAM-SHA-512 (sasl.jaas.config has user and password)"
+            " SCRAM-SHA-512 (sasl.jaas.config has user and password) [login-failed]"
         )
 
 
@@ -284,7 +284,7 @@ def test_a_certificate_of_another_authority_is_not_taken(orders: Secured) -> Non
     for words in FEW:
         told = refused(orders, f"{words} --command-config {{misled}}", "1\n")
         assert ": HOST:PORT: its certificate is not taken" in told
-        assert told.endswith("(ssl.truststore.location says whom to trust)")
+        assert told.endswith("(ssl.truststore.location says whom to trust) [tls-failed]")
 
 
 def test_a_mechanism_that_is_not_offered_is_told_of(orders: Secured) -> None:
@@ -293,7 +293,7 @@ def test_a_mechanism_that_is_not_offered_is_told_of(orders: Secured) -> None:
     for words in FEW:
         told = refused(orders, f"{words} --command-config {{older}}", "1\n")
         assert "SCRAM-SHA-512" in told
-        assert told.endswith("(sasl.mechanism)")
+        assert told.endswith("(sasl.mechanism) [login-failed]")
 
 
 @pytest.mark.parametrize("words", FEW)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 VARIABLE = "STARTED_BY_TESTS_OF"
 TEST = b"PYTEST_CURRENT_TEST="
-PATIENCE_S = 10.0
-"""For those that are ending."""
+PATIENCE_S = 40.0
+"""For those that are ending: an agent's reader of schemas, when the agent was killed, computes for 20 s at most."""
 OUR_OWN = b"multiprocessing.resource_tracker"
 """Python's helper of `multiprocessing`, which ends with the process that it helps."""
 

@@ -7,7 +7,8 @@ import json
 
 from broker.cli.command_result import CommandResult
 from broker.cli.kafka_client import KafkaClient, check
-from broker.reports.group_report import Cell, count, table
+from broker.reports.group_report import count
+from broker.reports.tables import Cell, table
 from protocol import apis, messages
 
 

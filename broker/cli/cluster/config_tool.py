@@ -16,7 +16,7 @@ from broker.cli.routing import told
 from broker.cli.topics.requests import WORDS
 from broker.cli.topics.topic_tool import Alteration
 from broker.reports import topic_lines
-from broker.reports.group_report import table
+from broker.reports.tables import table
 from protocol import apis, messages
 
 T = TypeVar("T")

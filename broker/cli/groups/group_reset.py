@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
 from broker.config.values import milliseconds
-from broker.reports.group_report import Cell, Partition, table
+from broker.reports.group_report import Partition
+from broker.reports.tables import Cell, table
 
 _DURATION: Final = re.compile(
     r"P(?:(?P<d>\d+)D)?(?:T(?=.)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d{1,9})?)S)?)?"

@@ -9,7 +9,7 @@ from typing import Final
 
 _TOLD: Final = re.compile(
     r"(?:[a-z_]+://)?(?P<address>\S+:[0-9]+)/(?:bootstrap|[0-9]+): (?P<reason>.*?)"
-    r"(?: \(after [0-9]+ms in state .*)?"
+    r"(?: \(after [0-9]+ms in state (?P<state>[A-Z0-9_]+).*)?"
 )
 _LOGIN: Final = "SASL authentication error: "
 _OF_TOKEN: Final = f"{_LOGIN}{{"
@@ -37,6 +37,8 @@ def sentence(text: str) -> str:
     if found is None:
         return text
     address, reason = found["address"], found["reason"]
+    if found["state"] == "SSL_HANDSHAKE" and reason.startswith("Disconnected"):
+        return f"{address} {_NO_TLS}"
     for part, meant in _MEANT:
         if part in reason:
             return f"{address}{meant}"

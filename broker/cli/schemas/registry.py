@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from broker.cli.arguments import FailedError, client_settings, complain, settings_file
 from broker.cli.command_result import ToolError
+from protocol.fault_codes import FaultCode
 
 if TYPE_CHECKING:
     from broker.client.registry_settings import RegistrySettings
@@ -106,7 +107,8 @@ class Registry:
                 silent.append(f"{url}: {error}")
         raise ToolError(
             f"no schema registry answers at {'; '.join(silent)}: is one running?"
-            " (--registry says where)"
+            " (--registry says where)",
+            fault=FaultCode.CLUSTER_UNREACHABLE,
         )
 
     def _asked(self, url: str, path: str, method: str, body: Any) -> Any:
@@ -150,7 +152,8 @@ def _refusal(url: str, error: HTTPError) -> Exception:
     if error.code == UNAUTHORIZED[0]:
         return ToolError(
             f"{url} does not take this login, or wants one: basic.auth.user.info or bearer.auth.token.file in the file"
-            " of --command-config"
+            " of --command-config",
+            fault=FaultCode.LOGIN_FAILED,
         )
     if error.code == UNAUTHORIZED[1]:
         return ToolError(f"{url} does not allow it: {message}")
@@ -164,11 +167,13 @@ def _problem(url: str, error: Exception) -> Exception:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return ToolError(
             f"the certificate of {url} is not trusted ({reason.verify_message}):"
-            " schema.registry.ssl.truststore.location says whom to trust"
+            " schema.registry.ssl.truststore.location says whom to trust",
+            fault=FaultCode.TLS_FAILED,
         )
     if isinstance(reason, ssl.SSLError):
         told = (reason.reason or str(reason)).replace("_", " ").lower()
-        return ToolError(f"there is no TLS with {url}: {told} (schema.registry.ssl.*)")
+        sentence = f"there is no TLS with {url}: {told} (schema.registry.ssl.*)"
+        return ToolError(sentence, fault=FaultCode.TLS_FAILED)
     if isinstance(reason, TimeoutError):
         return _SilentError("it is silent (--timeout-ms)")
     said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__

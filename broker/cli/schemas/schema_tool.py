@@ -17,7 +17,7 @@ from broker.cli.schemas.registry import (
     type_of,
     versions_path,
 )
-from broker.reports.group_report import Cell, table
+from broker.reports.tables import Cell, table
 
 SUBJECT_UNKNOWN: Final = 40401
 VERSION_UNKNOWN: Final = 40402

@@ -16,7 +16,7 @@ from broker.cli.command_result import CommandResult
 from broker.cli.kafka_client import KafkaClient, check
 from broker.cli.routing import told
 from broker.cli.txn_tool import time_text
-from broker.reports.group_report import Cell, table
+from broker.reports.tables import Cell, table
 from protocol import apis, messages
 from protocol.errors import ErrorCode
 

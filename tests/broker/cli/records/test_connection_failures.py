@@ -32,6 +32,14 @@ AT = "sasl_ssl://localhost:9093/bootstrap: "
             "[::1]:9093 ended TLS; does it speak it? (security.protocol)",
         ),
         (
+            f"{AT}Disconnected: SSL connection closed by peer (after 0ms in state SSL_HANDSHAKE)",
+            "localhost:9093 ended TLS; does it speak it? (security.protocol)",
+        ),
+        (
+            f"{AT}Disconnected: SSL connection closed by peer (after 812ms in state UP)",
+            "localhost:9093: Disconnected: SSL connection closed by peer",
+        ),
+        (
             (
                 "localhost:9093/bootstrap: Disconnected while requesting ApiVersion: might be caused by"
                 " incorrect security.protocol configuration (connecting to a SSL listener?)"
