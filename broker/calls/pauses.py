@@ -15,6 +15,8 @@ from typing import Final
 
 PAUSE_MS_MIN: Final = 200
 """Less is how NTP slews, and how two clocks are read one after the other."""
+READ_MS_MAX: Final = 50
+"""The clocks are read together, or nothing is concluded: a process may wait between two readings."""
 
 
 class PauseClock:
@@ -31,8 +33,12 @@ class PauseClock:
 
     def __call__(self) -> int:
         """Boot-time ms, and the pauses."""
+        before_ms = self._boot_ms()
+        wall_ms = self._wall_ms()
         boot_ms = self._boot_ms()
-        offset_ms = self._wall_ms() - boot_ms
+        if boot_ms - before_ms > READ_MS_MAX:
+            return boot_ms + self.paused_ms
+        offset_ms = wall_ms - boot_ms
         ahead_ms = offset_ms - self._offset_ms
         self._offset_ms = offset_ms
         if ahead_ms >= PAUSE_MS_MIN:

@@ -377,8 +377,10 @@ def _say(options: argparse.Namespace, said: "CommandResult") -> int:
     # Whoever reads them by a program gets all of them.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in said.lines:
-        fits = width is None or not isinstance(line, TableLine)
-        tell(line if fits else line.within(width))
+        if width is not None and isinstance(line, TableLine):
+            tell(line.within(width))
+        else:
+            tell(line)
     complain(options.name, *said.warnings, *said.failures)
     return FAILED if said.failures else 0
 

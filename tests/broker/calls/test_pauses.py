@@ -45,6 +45,19 @@ def test_a_wall_clock_that_is_slewed_or_set_back_is_no_pause() -> None:
     assert machine.clock.paused_ms == 0
 
 
+def test_a_process_that_waits_between_the_readings_of_its_clocks_was_not_paused() -> None:
+    wall_ms, boot_ms = (
+        iter([1_000_000, 1_001_000, 1_002_000, 1_003_000]),
+        iter(
+            # The second time it waits behind the wall clock's reading, the third time before it.
+            [5_000, 6_000, 6_000 + 900, 7_000 - 900, 7_000, 8_000, 8_000]
+        ),
+    )
+    clock = PauseClock(wall_ms=lambda: next(wall_ms), boot_ms=lambda: next(boot_ms))
+    assert [clock(), clock(), clock()] == [6_900, 7_000, 8_000]
+    assert clock.paused_ms == 0
+
+
 @given(st.lists(st.tuples(st.integers(0, YEAR_MS), st.integers(-YEAR_MS, YEAR_MS))))
 def test_it_never_goes_back_and_never_lags_behind_the_boot_time_clock(
     steps: list[tuple[int, int]],
