@@ -93,7 +93,7 @@ test: plan $(VENV)/.test
 	  $(STEP) rest; wait $$typed || failed=1; wait $$simulated || failed=1; \
 	  cat $$told/*; rm -r $$told; exit $$failed
 	@$(STEP) alone
-	@$(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm
+	@$(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm tests/clients/test_secure_page.py
 
 demo: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg

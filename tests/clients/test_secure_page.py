@@ -250,6 +250,7 @@ def site(tmp_path: Path, etcd: EtcdServer, minio: MinioServer) -> Iterator[Site]
         agent.stop()
 
 
+@pytest.mark.alone
 def test_a_cluster_goes_from_plaintext_to_sasl_ssl_with_acls_under_load(site: Site) -> None:
     for agent in site.agents:
         agent.start()
