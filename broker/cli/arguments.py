@@ -90,6 +90,11 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"({BOOTSTRAP_DEFAULT}, or bootstrap.servers of --command-config)",
     )
+    add_settings_file(parser, "Kafka's tools take them: TLS, and how to log in")
+
+
+def add_settings_file(parser: argparse.ArgumentParser, whose: str) -> None:
+    """A file of a client's settings, or the context that has them, and how long an answer is waited for."""
     parser.add_argument(
         "--context", metavar="NAME", help="(the one of frazil context use, or FRAZIL_CONTEXT)"
     )
@@ -100,7 +105,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="settings of a client, as Kafka's tools take them: TLS, and how to log in",
+        help=f"settings of a client, as {whose}",
     )
 
 

@@ -12,6 +12,7 @@ from broker.cli.arguments import (
     Add,
     FailedError,
     Parser,
+    add_settings_file,
     add_yes,
     checked,
     confirm,
@@ -112,18 +113,10 @@ def add_registry(parser: argparse.ArgumentParser) -> None:
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     add_registry(parser)
-    parser.add_argument(
-        "--context", metavar="NAME", help="(the one of frazil context use, or FRAZIL_CONTEXT)"
-    )
-    parser.add_argument(
-        "--timeout-ms", type=whole(100, 3_600_000), default=15_000, metavar="MS", help="(15000)"
-    )
-    parser.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        help="settings of a client, as Confluent's tools take them: schema.registry.url, basic.auth.user.info,"
-        " bearer.auth.token.file, schema.registry.ssl.*",
+    add_settings_file(
+        parser,
+        "Confluent's tools take them: schema.registry.url, basic.auth.user.info, bearer.auth.token.file,"
+        " schema.registry.ssl.*",
     )
 
 
