@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit import late_accepts
 from tests.kit import loop as virtual
 
 SEED = 1
@@ -24,6 +25,7 @@ Runs = Callable[..., None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    late_accepts.mend()
     config.addinivalue_line(
         "markers", "real_loop: an async test that needs sockets, threads or time"
     )
