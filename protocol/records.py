@@ -442,6 +442,7 @@ def control_batch(
     producer_id: int,
     producer_epoch: int,
     coordinator_epoch: int = 0,
+    leader_epoch: int = 0,
 ) -> bytes:
     """A transaction's marker (CONTROL_ABORT or CONTROL_COMMIT): one record, one offset.
 
@@ -451,7 +452,7 @@ def control_batch(
         _HEADER.pack(
             base_offset,
             CONTROL_BATCH_BYTES - LENGTH_OVERHEAD,
-            0,
+            leader_epoch,
             MAGIC,
             0,
             TRANSACTIONAL | CONTROL,

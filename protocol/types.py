@@ -24,7 +24,10 @@ INCARNATION_NONE = Incarnation(0)
 """What the entry that opens an incarnation carries, as its own position is not known yet."""
 
 ERA = 1
-"""The only one today (docs/design/log-and-sessions.md §3)."""
+"""The first; a cluster whose log was lost goes on in the next one (docs/design/log-and-sessions.md §3)."""
+
+PRODUCER_ID_BITS = 40
+"""Of a producer id, below the number of eras before the one that gave it."""
 
 REVISION_BITS = 48
 REVISION_MASK = (1 << REVISION_BITS) - 1
@@ -58,6 +61,12 @@ def leader_epoch(place: Position) -> int:
     return era_of(place) - 1
 
 
-LEADER_EPOCH = leader_epoch(position(ERA, 0))
-"""Of every partition, in this era: clients take a leader whose epoch is not below the one they
-know."""
+def leader_epoch_of_producer(producer_id: int) -> int:
+    """The leader epoch of the era that gave the producer id: an era gives none that one before it could
+    have given and forgotten."""
+    return producer_id >> PRODUCER_ID_BITS
+
+
+def first_producer_id(era: int) -> int:
+    """The least that an era gives."""
+    return era - 1 << PRODUCER_ID_BITS

@@ -335,6 +335,19 @@ def give_up(
     return Transition(after._replace(given_up=True), markers)
 
 
+def renew(before: TransactionMetadata, *, fresh_id: int) -> Transition:
+    """The log has lost its end, and with it maybe what the id did last: nobody goes on with what he had.
+
+    An open transaction is aborted: its end, and some of its records, may be among what was lost. Bumped
+    epochs may be, too, so only a new producer id is one that nobody has. The old one is never taken for it.
+    """
+    after = TransactionMetadata(fresh_id, 0, previous_id=before.producer_id)
+    if before.state is not State.ONGOING:
+        return Transition(after._replace(instance=before.instance))
+    markers = Markers(before.producer_id, min(before.epoch + 1, EPOCH_LAST))
+    return Transition(after._replace(instance=before.instance, state=State.COMPLETE_ABORT), markers)
+
+
 def _validate_producer(
     before: TransactionMetadata | None, producer_id: int, epoch: int
 ) -> ErrorCode | None:

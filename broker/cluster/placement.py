@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from broker.cluster.nodes import node_counts, node_ids, node_of
 from coordinator.tables.incarnations import IncarnationRow
-from protocol.types import Incarnation, TopicId
+from protocol.types import Incarnation, Position, TopicId, leader_epoch
 
 REPLICAS_MAX: Final = 5
 """More zones than this are not shown for one partition."""
@@ -81,8 +81,10 @@ def agents_of(rows: Iterable[IncarnationRow], listener: str) -> tuple[Agent, ...
 class Placement:
     """The choice among a fixed set of agents; equal agents give equal answers."""
 
-    def __init__(self, agents: Sequence[Agent]) -> None:
+    def __init__(self, agents: Sequence[Agent], *, leader_epoch: int = 0) -> None:
         self.agents = tuple(agents)
+        self.leader_epoch = leader_epoch
+        """Of every partition."""
         by_zone: dict[str, dict[int, int]] = {}
         for agent in sorted(self.agents, key=lambda agent: (agent.zone, agent.rank)):
             by_zone.setdefault(agent.zone, {}).setdefault(agent.rank, agent.node_id)
@@ -201,7 +203,9 @@ class Placements:
             return known[1]
         agents = agents_of(rows, listener)
         others = [agent for agent in agents if agent.node_id != without]
-        placement = Placement(others or agents)
+        # Agents of an era before are closed, so any of those that live is of this one.
+        epoch = max((leader_epoch(Position(each)) for each in members), default=0)
+        placement = Placement(others or agents, leader_epoch=epoch)
         self._known[key] = (members, placement)
         return placement
 

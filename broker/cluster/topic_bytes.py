@@ -24,7 +24,7 @@ from protocol.messages import (
 )
 from protocol.messages.codec import encode_slices
 from protocol.primitives import array_count
-from protocol.types import LEADER_EPOCH, Buffer
+from protocol.types import Buffer
 
 KEPT_BYTES_MAX: Final = 32 << 20
 """Of one placement; beyond it, all is made anew (a topic of 10 000 partitions is 0.4 MB)."""
@@ -55,7 +55,7 @@ def topic_shape(
                     error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
                     leader_id=replicas[0] if replicas else -1,
-                    leader_epoch=LEADER_EPOCH,
+                    leader_epoch=placement.leader_epoch,
                     replica_nodes=replicas,
                     isr_nodes=replicas,
                 )

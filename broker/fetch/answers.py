@@ -26,7 +26,6 @@ from coordinator.machine.machine import Machine
 from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode
 from protocol.fetch import PartitionAnswer
-from protocol.types import LEADER_EPOCH
 from storage.fetch_plan import SpanPart, SpanRead
 from storage.formats.batches import Batches
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, Page, Row, Span
@@ -564,8 +563,7 @@ def _bounds(
         answer.high_watermark = row.end_offset
         answer.last_stable_offset = row.last_stable
         answer.log_start_offset = row.log_start
-        if seen.diverging:
-            answer.diverging_epoch = (LEADER_EPOCH, row.end_offset)
+        answer.diverging_epoch = seen.diverging
     return answer
 
 

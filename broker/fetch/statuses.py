@@ -1,7 +1,7 @@
 """What a fetch finds of each of its partitions, by the machine alone, before anything is read. Pure.
 
 "Unsure" marks a refusal that a newer entry of the log might undo: it may be told only after a barrier
-(P8). The leader epoch is that of the era. Left out: the records (`broker.fetch.answers`).
+(P8). The leader epoch is that of the era (`coordinator.tables.eras`). Left out: the records (`broker.fetch.answers`).
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 from broker.cluster.placement import Placement
 from broker.fetch.sessions import CachedPartition
 from coordinator.machine.machine import Machine
+from coordinator.tables.eras import EpochEnd
 from coordinator.tables.partitions import Partition
 from protocol.errors import ErrorCode
-from protocol.fetch import TOPIC_IDS_FROM
-from protocol.types import LEADER_EPOCH, TopicId
+from protocol.fetch import TOPIC_IDS_FROM, FetchPartition
+from protocol.types import TopicId
 
 
 class FetchPartitionStatus(NamedTuple):
@@ -24,15 +25,15 @@ class FetchPartitionStatus(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     unsure: bool = False
     """A newer entry of the log might undo the error."""
-    diverging: bool = False
-    """The client has fetched beyond the end of its epoch (KIP-595)."""
+    diverging: EpochEnd | None = None
+    """The client has fetched beyond the end of its epoch, which is this (KIP-595)."""
     sent_on: int | None = None
     """Node id of an agent in the client's zone, which serves it instead of this one."""
 
     @property
     def at_once(self) -> bool:
         """There is something to tell, whatever the bytes."""
-        return bool(self.error) or self.diverging or self.sent_on is not None
+        return bool(self.error) or self.diverging is not None or self.sent_on is not None
 
 
 def check_partition(
@@ -51,18 +52,29 @@ def check_partition(
     if row is None:
         by_id = version >= TOPIC_IDS_FROM
         return _UNKNOWN_ID if by_id and machine.topics.by_id(topic_id) is None else _UNKNOWN
-    if wanted.current_leader_epoch > LEADER_EPOCH:
-        return _UNKNOWN_EPOCH
+    leader_epoch = machine.eras.leader_epoch
+    if wanted.current_leader_epoch != leader_epoch and wanted.current_leader_epoch >= 0:
+        is_older = wanted.current_leader_epoch < leader_epoch
+        return _FENCED_EPOCH if is_older else _UNKNOWN_EPOCH
     offset = wanted.fetch_offset
     if offset < row.log_start:
         return _OUT_OF_RANGE  # The log's start only ever grows, so this is sure.
-    if offset > row.end_offset:
-        if wanted.last_fetched_epoch == LEADER_EPOCH:
-            return FetchPartitionStatus(row, unsure=True, diverging=True)
-        return _BEYOND_END
+    if offset > row.end_offset or 0 <= wanted.last_fetched_epoch < leader_epoch:
+        end = _diverging(machine, row, wanted)
+        if end is not None:
+            return FetchPartitionStatus(row, unsure=True, diverging=end)
+        if offset > row.end_offset:
+            return _BEYOND_END
     if cut_off and offset >= fetchable_end(row, committed=committed):
         return _CUT_OFF
     return FetchPartitionStatus(row)
+
+
+def _diverging(machine: Machine, row: Partition, wanted: FetchPartition) -> EpochEnd | None:
+    """Where the epoch ended that the client has fetched last, if it has fetched more than that."""
+    place = (row.topic_id, row.partition)
+    end = machine.eras.end_of(machine.topics, place, wanted.last_fetched_epoch, row.end_offset)
+    return end if 0 <= end.end_offset < wanted.fetch_offset else None
 
 
 def sent_on(
@@ -85,6 +97,7 @@ def fetchable_end(row: Partition, *, committed: bool) -> int:
 _UNKNOWN: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unsure=True)
 _UNKNOWN_ID: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_TOPIC_ID, unsure=True)
 _UNKNOWN_EPOCH: Final = FetchPartitionStatus(None, ErrorCode.UNKNOWN_LEADER_EPOCH)
+_FENCED_EPOCH: Final = FetchPartitionStatus(None, ErrorCode.FENCED_LEADER_EPOCH)
 _OUT_OF_RANGE: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE)
 _BEYOND_END: Final = FetchPartitionStatus(None, ErrorCode.OFFSET_OUT_OF_RANGE, unsure=True)
 _CUT_OFF: Final = FetchPartitionStatus(None, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -121,7 +134,7 @@ def watches_of(
     bytes_found = 0
     for place, seen in zip(places, statuses, strict=True):
         row = seen.row
-        if row is None or seen.error or seen.diverging or seen.sent_on is not None:
+        if row is None or seen.at_once:
             return None
         there = bytes_there(seen, place, committed=committed, enough=enough - bytes_found)
         bytes_found += there

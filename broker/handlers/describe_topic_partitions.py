@@ -27,7 +27,6 @@ from protocol.messages import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from protocol.types import LEADER_EPOCH
 
 NAMES_PER_SORT: Final = 2_000
 NAMES_PER_ELEMENT: Final = 8
@@ -162,7 +161,7 @@ def _describe(
                 error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
                 leader_id=replicas[0] if replicas else -1,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=placement.leader_epoch,
                 replica_nodes=replicas,
                 isr_nodes=replicas,
                 eligible_leader_replicas=[],

@@ -51,7 +51,6 @@ from protocol.records import (
     read_header,
 )
 from protocol.slices import Sliced
-from protocol.types import LEADER_EPOCH
 from storage.formats.batches import Batches
 from storage.formats.spans import Marker, Page, Row, Span
 from storage.stores.object_store import ObjectNotFoundError, StoreError
@@ -189,7 +188,7 @@ async def _answer(
     partition = partition_of(node, name, wanted.partition_index)
     if partition is None:
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if (code := check_epoch(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+    if (code := check_epoch(node, wanted.current_leader_epoch)) is not ErrorCode.NONE:
         return _refused(wanted, code)
     if wanted.timestamp < 0 and call.version < SINCE.get(wanted.timestamp, call.version + 1):
         return _refused(wanted, ErrorCode.UNSUPPORTED_VERSION)
@@ -197,14 +196,14 @@ async def _answer(
         place = await _place(_Looking(node, call), partition, wanted.timestamp, committed=committed)
     except StoreError:
         return _refused(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
-    partitions = node.log_client.machine.partitions
-    if partitions.get(partition.topic_id, partition.partition) is None:  # By now.
+    machine = node.log_client.machine
+    if machine.partitions.get(partition.topic_id, partition.partition) is None:  # By now.
         return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         offset=place.offset,
         timestamp=place.timestamp,
-        leader_epoch=-1 if place is NOWHERE else LEADER_EPOCH,
+        leader_epoch=-1 if place is NOWHERE else machine.eras.leader_epoch,
     )
 
 

@@ -1,10 +1,11 @@
-"""OffsetForLeaderEpoch, v2-4: where an epoch ended; here there is one epoch, 0, and no end.
+"""OffsetForLeaderEpoch, v2-4: where an epoch ended; there is one for each era of the log.
 
-KIP-101, KIP-320. Epoch 0 ends at the end offset, taken behind a barrier (P8): a consumer that
-checks its position after a move must not be told of a truncation that never was. Older epochs
-do not exist, later ones are unknown: both are answered with -1, -1.
+KIP-101, KIP-320. The newest one ends at the end offset, taken behind a barrier (P8): a consumer that
+checks its position after a move must not be told of a truncation that never was. Those before ended where
+a recovery found the end (`coordinator.tables.eras`). Epochs that the partition has never had are answered
+with -1, -1.
 
-Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that is not 0.
+Errors: 3, 6 (no barrier to be had), 74 and 75 for a current leader epoch that is another one.
 """
 
 from typing import Final
@@ -23,14 +24,14 @@ from protocol.messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from protocol.types import LEADER_EPOCH
 
 
-def check_epoch(current_leader_epoch: int) -> ErrorCode:
+def check_epoch(node: Node, current_leader_epoch: int) -> ErrorCode:
     """What a client's idea of the leader's epoch is answered with (KIP-320); -1 is no idea."""
-    if current_leader_epoch < 0 or current_leader_epoch == LEADER_EPOCH:
+    leader_epoch = node.log_client.machine.eras.leader_epoch
+    if current_leader_epoch < 0 or current_leader_epoch == leader_epoch:
         return ErrorCode.NONE
-    if current_leader_epoch < LEADER_EPOCH:
+    if current_leader_epoch < leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -97,9 +98,11 @@ def _answer(node: Node, name: str, wanted: OffsetForLeaderPartition) -> EpochEnd
     answer = EpochEndOffset(partition=wanted.partition)
     if partition is None:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif (code := check_epoch(wanted.current_leader_epoch)) is not ErrorCode.NONE:
+    elif (code := check_epoch(node, wanted.current_leader_epoch)) is not ErrorCode.NONE:
         answer.error_code = code
-    elif wanted.leader_epoch == LEADER_EPOCH:
-        answer.leader_epoch = LEADER_EPOCH
-        answer.end_offset = partition.end_offset
+    else:
+        machine = node.log_client.machine
+        place = (partition.topic_id, partition.partition)
+        end = machine.eras.end_of(machine.topics, place, wanted.leader_epoch, partition.end_offset)
+        answer.leader_epoch, answer.end_offset = end
     return answer

@@ -10,7 +10,7 @@ that is not live change nothing: their commands are all refused with STALE_BROKE
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
 `transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
-`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`, `quota_usage`.
+`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`, `quota_usage`, `eras`.
 """
 
 from typing import assert_never
@@ -65,6 +65,7 @@ from coordinator.tables.administration.credentials import Credentials
 from coordinator.tables.administration.delegation_tokens import DelegationTokens
 from coordinator.tables.administration.dynamic_configs import DynamicConfigs
 from coordinator.tables.administration.quota_usage import QuotaUsage
+from coordinator.tables.eras import Eras
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -79,7 +80,7 @@ from coordinator.tables.snapshots import Snapshots
 from coordinator.tables.topics import TOPIC_CONFIGS_MAX, Topic, Topics, topic_id_at
 from coordinator.tables.transactions import Transactions
 from protocol.errors import ErrorCode
-from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, era_of
 from storage.formats.spans import ObjectId
 
 FENCED = Rejected(ErrorCode.STALE_BROKER_EPOCH, "the incarnation of the writer is not live")
@@ -113,6 +114,7 @@ class Machine:
         )
         self.jobs = Jobs()
         self.snapshots = Snapshots()
+        self.eras = Eras()
         self.exports = Exports()
         self.schemas = Schemas()
         self.acls = Acls()
@@ -159,6 +161,26 @@ class Machine:
             assert n == writer.last_n + 1
             writer.last_n = n
         self._digest = roll(self._digest, position, (VOIDED,))
+
+    def begin_era(self, begun: Position, *, snapshot_key: str) -> None:
+        """Go on in another era, behind what is left of the log of the one before (`coordinator.recovery`).
+
+        Nobody of the era before lives, no transaction is open, and no producer id is given twice. Records keep
+        their offsets; where partitions end is kept for those who have read further. `snapshot_key`: where
+        this machine is going to be found, as the only snapshot of the era.
+        """
+        assert era_of(begun) > era_of(self.position)
+        self.position = begun
+        for row in tuple(self.incarnations):
+            self._end(row.incarnation)
+        self.eras.begin(
+            begun,
+            {(row.topic_id, row.partition): row.end_offset for row in self.partitions.written()},
+        )
+        self.producer_ids.begin_era(era_of(begun))
+        self._transaction_applier.begin_era(Moment(begun, self.time_ms))
+        self._digest = roll(self._digest, begun, ())
+        self.snapshots.begin_era(begun, self._digest, snapshot_key)
 
     def digest(self) -> bytes:
         """16 bytes that roll over the outcomes of all entries (P13)."""

@@ -52,6 +52,7 @@ from txn.transactions import (
     end_bumping,
     give_up,
     init,
+    renew,
 )
 
 COMMAND_ROWS_MAX: Final = 1_000
@@ -97,6 +98,13 @@ class TransactionApplier:
             case _:
                 assert_never(command)
 
+    def begin_era(self, moment: Moment) -> None:
+        """No transaction goes on from an era to the next: open ones are aborted, and every id is renewed."""
+        for row in tuple(self.transactions):
+            changed = renew(row.txn_metadata, fresh_id=self.producer_ids.next)
+            self._change(row, changed, moment.time_ms, moment)
+            row.started_ms = -1
+
     def _init(
         self, command: InitProducer, writer: IncarnationRow, moment: Moment
     ) -> ProducerInitialized | Rejected:
@@ -117,7 +125,7 @@ class TransactionApplier:
             return _refused(changed, row)
         if row is None:
             row = self.transactions.create(transactional_id, changed.after)
-        marked = self._change(row, changed, writer, moment)
+        marked = self._change(row, changed, writer.clock_ms, moment)
         row.timeout_ms = command.timeout_ms
         if not row.is_ongoing:
             row.started_ms = -1
@@ -151,7 +159,7 @@ class TransactionApplier:
         rejected = self.transactions.validate_room(row, command.partitions, command.group_ids)
         if rejected is not None:
             return rejected
-        self._transition_to(row, after, writer, moment)
+        self._transition_to(row, after, writer.clock_ms, moment)
         self.transactions.join(row, partitions, command.group_ids)
         return DONE
 
@@ -178,7 +186,7 @@ class TransactionApplier:
             return judged
         errors, accepted = judged
         if command.instance == OF_EPOCH:
-            self._transition_to(row, after, writer, moment)
+            self._transition_to(row, after, writer.clock_ms, moment)
             self.transactions.join(row, [], group_ids)
         self.groups.put_pending(command, accepted, moment)
         return OffsetsCommitted(errors)
@@ -234,7 +242,7 @@ class TransactionApplier:
         if isinstance(changed, ErrorCode):
             return _refused(changed, row)
         assert row is not None
-        marked = self._change(row, changed, writer, moment)
+        marked = self._change(row, changed, writer.clock_ms, moment)
         txn_metadata = row.txn_metadata
         return TransactionEnded(
             txn_metadata.producer_id, txn_metadata.epoch, txn_metadata.state, marked
@@ -244,7 +252,7 @@ class TransactionApplier:
         self,
         row: TransactionRow,
         changed: Transition,
-        writer: IncarnationRow,
+        clock_ms: int,
         moment: Moment,
     ) -> tuple[Marked, ...]:
         """End the open transaction if it ends by this, and stand where `changed` says."""
@@ -256,14 +264,14 @@ class TransactionApplier:
                 row,
                 changed.markers,
                 commit=commit,
-                clock_ms=writer.clock_ms,
+                clock_ms=clock_ms,
                 time_ms=moment.time_ms,
             )
             for group_id in row.group_ids:
                 self.groups.end_pending(
                     group_id, changed.markers.producer_id, commit=commit, time_ms=moment.time_ms
                 )
-        self._transition_to(row, changed.after, writer, moment)
+        self._transition_to(row, changed.after, clock_ms, moment)
         self.producer_ids.use(changed.after.producer_id)
         return marked
 
@@ -283,12 +291,10 @@ class TransactionApplier:
         self,
         row: TransactionRow,
         after: TransactionMetadata,
-        writer: IncarnationRow,
+        clock_ms: int,
         moment: Moment,
     ) -> None:
-        self.transactions.transition_to(
-            row, after, clock_ms=writer.clock_ms, time_ms=moment.time_ms
-        )
+        self.transactions.transition_to(row, after, clock_ms=clock_ms, time_ms=moment.time_ms)
 
     def _expire_transactional_ids(
         self, command: ExpireTransactionalIds, moment: Moment

@@ -39,9 +39,15 @@ def has_configs(quotas: ClientQuotas, configs: DynamicConfigs, usage: QuotaUsage
 
 
 def dump_configs(
-    out: BlockWriter, quotas: ClientQuotas, configs: DynamicConfigs, usage: QuotaUsage
+    out: BlockWriter,
+    quotas: ClientQuotas,
+    configs: DynamicConfigs,
+    usage: QuotaUsage,
+    *,
+    more_follows: bool,
 ) -> None:
-    if has_configs(quotas, configs, usage):
+    """`more_follows`: something comes behind them, so they cannot be left out."""
+    if has_configs(quotas, configs, usage) or more_follows:
         write_fields(out, (quotas, _VERSION), (configs, _VERSION))
         write(out, quotas, len(quotas), _QUOTAS)
         write(out, configs, len(configs), _CONFIGS)

@@ -6,7 +6,7 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`, `rights`, `credentials`, `tokens`, `configs`); whoever adds a field adds it there and
+`partitions`, `schemas`, `rights`, `credentials`, `tokens`, `configs`, `eras`); whoever adds a field adds it there and
 raises `stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
@@ -24,6 +24,7 @@ from coordinator.snapshot.credentials import (
     has_credentials,
     restore_credentials,
 )
+from coordinator.snapshot.eras import dump_eras, has_eras, restore_eras
 from coordinator.snapshot.groups import dump_groups, restore_groups
 from coordinator.snapshot.partitions import (
     dump_objects,
@@ -94,7 +95,8 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    configs_follow = has_configs(
+    eras_follow = has_eras(machine.eras)
+    configs_follow = eras_follow or has_configs(
         machine.client_quotas, machine.dynamic_configs, machine.quota_usage
     )
     tokens_follow = configs_follow or has_tokens(machine.delegation_tokens)
@@ -104,7 +106,14 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_rights(out, machine.acls, more_follows=users_follow)
     dump_credentials(out, machine.credentials, more_follows=tokens_follow)
     dump_tokens(out, machine.delegation_tokens, more_follows=configs_follow)
-    dump_configs(out, machine.client_quotas, machine.dynamic_configs, machine.quota_usage)
+    dump_configs(
+        out,
+        machine.client_quotas,
+        machine.dynamic_configs,
+        machine.quota_usage,
+        more_follows=eras_follow,
+    )
+    dump_eras(out, machine.eras)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -168,6 +177,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     restore_credentials(blocks, machine.credentials)
     restore_tokens(blocks, machine.delegation_tokens)
     restore_configs(blocks, machine.client_quotas, machine.dynamic_configs, machine.quota_usage)
+    restore_eras(blocks, machine.eras)
     blocks.end()
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from coordinator.commands.entries import AllocateProducerIds, ProducerIdsAllocated, Rejected
 from protocol.errors import ErrorCode
+from protocol.types import first_producer_id
 
 PRODUCER_IDS_MAX: Final = 100_000
 """Largest block of producer ids that one command gets."""
@@ -27,6 +28,10 @@ class ProducerIds:
             return Rejected(ErrorCode.INVALID_REQUEST, reason)
         first = self._take(command.count)
         return ProducerIdsAllocated(first, command.count)
+
+    def begin_era(self, era: int) -> None:
+        """The log may have lost blocks: none of what it could have given is given again."""
+        self.next = max(self.next, first_producer_id(era))
 
     def use(self, producer_id: int) -> None:
         """`producer_id` is in use now. If it was the next, it is not any more."""

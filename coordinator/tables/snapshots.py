@@ -56,6 +56,11 @@ class Snapshots:
         self.is_beginning = True
         return DONE
 
+    def begin_era(self, position: Position, digest: bytes, key: str) -> None:
+        """An era begins with this one snapshot, of its first position."""
+        self.begun = Begun(position, digest)
+        self.published = (Published(position, digest, key, position),)
+
     def note(self, position: Position, digest: bytes) -> None:
         self.begun = Begun(position, digest)
         self.is_beginning = False

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 from crc32c import crc32c
 
 from protocol import records
-from protocol.types import Buffer, Position, leader_epoch
+from protocol.types import Buffer, Position, leader_epoch, leader_epoch_of_producer
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Span
 from storage.stores.object_store import StoreRefusedError
 
@@ -223,13 +223,18 @@ class Batches:
 
 
 def marker_batch(marker: Marker) -> bytes:
-    """The control batch that clients are given for the end of a transaction (KIP-98)."""
+    """The control batch that clients are given for the end of a transaction (KIP-98).
+
+    A recovery aborts what the era before left open: such a marker has that era's epoch, and a consumer that
+    checks its position there (KIP-320) reads it once more.
+    """
     return records.control_batch(
         records.CONTROL_COMMIT if marker.commit else records.CONTROL_ABORT,
         base_offset=marker.base_offset,
         timestamp=marker.timestamp,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
+        leader_epoch=leader_epoch_of_producer(marker.producer_id),
     )
 
 

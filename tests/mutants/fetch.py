@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         name="lagging-agent-tells-of-a-truncation",
         promise="P8",
-        before="            return FetchPartitionStatus(row, unsure=True, diverging=True)",
-        after="            return FetchPartitionStatus(row, diverging=True)",
+        before="            return FetchPartitionStatus(row, unsure=True, diverging=end)",
+        after="            return FetchPartitionStatus(row, diverging=end)",
         tests=("test_a_client_beyond_the_end_of_a_lagging_agent_is_told_of_no_truncation",),
         why="A consumer believes that records were lost, and rewinds.",
     ),
@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         name="consumers-that-are-sent-on-are-served",
         promise="P7",
-        before="return bool(self.error) or self.diverging or self.sent_on is not None",
-        after="return bool(self.error) or self.diverging",
+        before="return bool(self.error) or self.diverging is not None or self.sent_on is not None",
+        after="return bool(self.error) or self.diverging is not None",
         tests=(
             "test_a_consumer_of_another_zone_is_sent_on_at_once_with_bounds_and_without_records",
         ),

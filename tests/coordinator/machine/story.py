@@ -47,6 +47,7 @@ class Story:
 
     def __init__(self) -> None:
         self.machine = Machine()
+        self.era = 1
         self.revision = 0
         self.clock_ms = 1_000
         self.log: list[tuple[Position, Entry]] = []
@@ -55,9 +56,14 @@ class Story:
 
     def append(self, entry: Entry) -> tuple[Outcome, ...]:
         self.revision += REVISIONS_PER_ENTRY
-        place = position(1, self.revision)
+        place = position(self.era, self.revision)
         self.log.append((place, entry))
         return self.machine.apply(place, entry)
+
+    def open_in_era(self, era: int) -> Incarnation:
+        """An agent, the first of an era that the machine has begun."""
+        self.era, self.revision, self.chunks = era, 1, 0
+        return self.open()
 
     def try_open(self, command: Open, *, clock_ms: int | None = None) -> Outcome:
         entry = Entry(INCARNATION_NONE, 0, self._clock(clock_ms), (command,))

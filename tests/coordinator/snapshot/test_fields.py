@@ -15,7 +15,7 @@ import pytest
 from coordinator.commands.transaction_commands import AddToTransaction, InitProducer
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.snapshot import SnapshotError, dump, restore
-from protocol.types import Incarnation
+from protocol.types import Incarnation, position
 from storage.formats.spans import ObjectKind
 from tests.coordinator.histories import WITHOUT_JOBS, history
 from tests.coordinator.machine.story import begun
@@ -27,6 +27,7 @@ DERIVED = {
     "Acls._prefix_lengths": "counted as ACLs are read",
     "Acls._prefixed": "ACLs by prefix and principal",
     "Acls._size": "summed up as ACLs are read",
+    "Eras.leader_epoch": "that of the newest row",
     "Credentials._count": "counted as users are read",
     "Groups._count": "groups are counted as they are read",
     "Objects._slots": "writers by what they are",
@@ -100,6 +101,7 @@ def machines() -> list[Machine]:
         *[history(seed, steps=400, kinds=WITHOUT_JOBS).machine for seed in range(4)],
         *[history(seed, steps=600).machine for seed in range(12)],
         rare(),
+        of_a_later_era(),
     ]
 
 
@@ -118,6 +120,12 @@ def rare() -> Machine:
     objects.doom(gone, ObjectKind.SEGMENT, [3], is_live=False)
     objects.forget(gone, ObjectKind.SEGMENT, {3})
     return story.machine
+
+
+def of_a_later_era() -> Machine:
+    machine = history(1, steps=600).machine
+    machine.begin_era(position(2, 1), snapshot_key="snapshots/the-first/manifest")
+    return machine
 
 
 def places(name: str, value: Any, put: Setter) -> Iterator[tuple[str, Any, Setter]]:
