@@ -1,5 +1,5 @@
 """What is in the store, as its readers see it: chunks, segments, indexes and their pages, the
-cluster's marker, keys of checkpoints, and batches placed by a span.
+cluster's marker, keys of checkpoints, batches placed by a span, and archives of the log.
 
 The first byte of an input says which of them the rest is.
 """
@@ -18,6 +18,13 @@ from storage.formats.batches import Batches, DamagedSpanError
 from storage.formats.chunk import ChunkFormatError
 from storage.formats.cluster_identity import ClusterIdentity, decode_identity, encode_identity
 from storage.formats.job_objects import JobObjectFormatError
+from storage.formats.log_archive import (
+    ArchivedEntry,
+    ArchiveFormatError,
+    LogArchive,
+    decode_archive,
+    encode_archive,
+)
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.page import PageFormatError
 from storage.formats.spans import Item, Marker, ObjectId, ObjectKind, Span
@@ -26,11 +33,12 @@ from tests.fuzz import batches, mutation
 from tests.fuzz.target import Target, WrongError, words
 from tests.storage.build import TOPIC_A, TOPIC_B
 
-CHUNK, SEGMENT, INDEX, PAGE, IDENTITY, CHECKPOINT, SPAN = range(7)
+CHUNK, SEGMENT, INDEX, PAGE, IDENTITY, CHECKPOINT, SPAN, ARCHIVE = range(8)
 INCARNATION = Incarnation(position(1, 77))
 BASE = 1000
 TEN = 10
 _REFUSALS = (
+    ArchiveFormatError,
     ChunkFormatError,
     JobObjectFormatError,
     PageFormatError,
@@ -103,6 +111,18 @@ def _span(rng: random.Random) -> bytes:
     return b"".join([batches.generate(rng, hostility=0.02) for _ in range(rng.choice((1, 2, 5)))])
 
 
+def _archive(rng: random.Random) -> bytes:
+    at, entries = BASE, []
+    for n in range(rng.choice((1, 3, 20))):
+        at += rng.choice((1, 1, 9))
+        payload = rng.randbytes(rng.choice((0, 5, 90)))
+        entries.append(ArchivedEntry(Position(at), 7, n, rng.random() < 0.1, payload))
+    digest = rng.randbytes(16)
+    return encode_archive(
+        LogArchive("cluster", Position(BASE), Position(at), digest, tuple(entries))
+    )
+
+
 _MAKERS: tuple[Callable[[random.Random], bytes], ...] = (
     _chunk,
     _segment,
@@ -111,6 +131,7 @@ _MAKERS: tuple[Callable[[random.Random], bytes], ...] = (
     _identity,
     _checkpoint,
     _span,
+    _archive,
 )
 
 
@@ -157,6 +178,13 @@ def _read_span(data: bytes) -> Hashable:
     return len(found), len(starts)
 
 
+def _read_archive(data: bytes) -> Hashable:
+    found = decode_archive(data)
+    if decode_archive(encode_archive(found)) != found:
+        raise WrongError(f"another archive when it is written again: {found}")
+    return len(found.entries)
+
+
 _READERS: tuple[Callable[[bytes], Hashable], ...] = (
     _read_chunk,
     _read_segment,
@@ -165,6 +193,7 @@ _READERS: tuple[Callable[[bytes], Hashable], ...] = (
     _read_identity,
     _read_checkpoint,
     _read_span,
+    _read_archive,
 )
 
 
@@ -183,8 +212,10 @@ class Objects(Target):
 
     @override
     def sealed(self, data: bytes) -> bytes:
-        """The table at an object's end under a right checksum."""
+        """The table at an object's end, or the whole object, under a right checksum."""
         kind = data[0] if data else CHUNK
+        if kind == ARCHIVE and len(data) > 4:
+            return data[:-4] + crc32c(data[1:-4]).to_bytes(4, "big")
         if kind > INDEX or len(data) < 1 + job_objects.FOOTER_BYTES:
             return data
         body = bytearray(data[1:])
