@@ -55,6 +55,11 @@ def revision_of(place: Position) -> int:
     return place & REVISION_MASK
 
 
+def first_position(era: int) -> Position:
+    """Of an era after the first: that of the snapshot with which it begins. Its entries come behind."""
+    return position(era, 1)
+
+
 def leader_epoch(place: Position) -> int:
     """Kafka's leader epoch of what was written in the place's era (KIP-101): it grows when the log
     has lost something, and clients then look where theirs diverges (KIP-320)."""

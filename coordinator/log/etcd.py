@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from coordinator.log import etcd_pb2 as pb
 from coordinator.log.etcd_client import CompactedError, EtcdClient, LeaseNotFoundError
 from coordinator.log.etcd_cut import CutState, EtcdCutter, Written, first_after, read_written
+from coordinator.log.etcd_era import read_identity, write_era
 from coordinator.log.etcd_keys import Keys, created_at, end_of, equals, get, number, only, put
 from coordinator.log.etcd_void import NOTICE_TTL_MS, read_voids, write_void
 from coordinator.log.metadata_log import (
@@ -45,7 +46,15 @@ from coordinator.log.metadata_log import (
     SessionState,
     VoidedEntry,
 )
-from protocol.types import Incarnation, Position, era_of, position, revision_of
+from protocol.types import (
+    POSITION_ZERO,
+    Incarnation,
+    Position,
+    era_of,
+    first_position,
+    position,
+    revision_of,
+)
 
 BATCH_ENTRIES_MAX = 500
 PAGE_ENTRIES_MAX = 128
@@ -69,16 +78,42 @@ class EtcdLog:
     ) -> None:
         """`compact`: a cut also compacts etcd's history (of all that is in that etcd)."""
         self._client = client
+        self._prefix = prefix
+        self._cluster = cluster
+        self._compact = compact
+        self._sessions_kept = sessions_kept
+        self.enter(era)
+
+    def enter(self, era: int) -> None:
         self._era = era
-        self._keys = Keys.of(prefix=prefix, cluster=cluster, era=era)
-        self._cutter = EtcdCutter(client, self._keys, compact=compact, sessions_kept=sessions_kept)
+        self._keys = Keys.of(prefix=self._prefix, cluster=self._cluster, era=era)
+        self._cutter = EtcdCutter(
+            self._client, self._keys, compact=self._compact, sessions_kept=self._sessions_kept
+        )
+
+    async def identity(self) -> bytes:
+        return await read_identity(self._client, self._keys)
+
+    async def begin_era(
+        self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
+    ) -> None:
+        beginning = Keys.of(prefix=self._prefix, cluster=self._cluster, era=era)
+        await write_era(
+            self._client,
+            (self._keys, beginning),
+            (self._era, era),
+            identity,
+            snapshots=snapshots,
+            instead_of=instead_of,
+            first=revision_of(first_position(era)),
+        )
+        self.enter(era)
 
     async def identify(self, identity: bytes) -> bytes:
-        key = self._keys.identity
         # A full etcd answers reads, but no transaction that might put.
-        written = await self._client.range(pb.RangeRequest(key=key))
-        if written.kvs:
-            return written.kvs[0].value
+        if written := await self.identity():
+            return written
+        key = self._keys.identity
         response = await self._client.txn(
             pb.TxnRequest(
                 compare=[created_at(key, 0)], success=[put(key, identity)], failure=[get(key)]
@@ -168,7 +203,11 @@ class EtcdLog:
 
     async def head(self) -> Position:
         response = await self._client.range(pb.RangeRequest(key=self._keys.head))
-        return self._position(response.kvs[0].mod_revision) if response.kvs else Position(0)
+        if response.kvs:
+            return self._position(response.kvs[0].mod_revision)
+        # Nothing was appended yet. An era after the first begins behind a snapshot (`begin_era`).
+        cut = await self._client.range(pb.RangeRequest(key=self._keys.cut))
+        return self._position(CutState.of(cut.kvs[0]).through) if cut.kvs else POSITION_ZERO
 
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
         assert after == 0 or era_of(after) == self._era

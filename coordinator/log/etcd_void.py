@@ -54,15 +54,9 @@ async def write_void(
     """The revision of the notice. Raises as `MetadataLog.void`."""
     revision = revision_of(entry.position)
     void_key, entry_key = keys.void(revision), keys.entry(entry.session, entry.n)
-    sessions = pb.RangeRequest(
-        key=keys.session_prefix,
-        range_end=end_of(keys.session_prefix),
-        limit=LIVE_TOLD_MAX,
-        keys_only=True,
-    )
     reads = [
         get(void_key),
-        pb.RequestOp(request_range=sessions),
+        pb.RequestOp(request_range=all_sessions(keys)),
         get(entry_key),
         get(keys.snapshot),
         pb.RequestOp(request_range=_all_voids(keys)),
@@ -74,7 +68,7 @@ async def write_void(
             return written.create_revision
         era = era_of(entry.position)
         if live := read[1].response_range.kvs:
-            raise LiveSessionsError([_session(keys, era, pair) for pair in live])
+            raise LiveSessionsError([session_of(keys, era, pair) for pair in live])
         check(entry, _logged(entry, era, found), voids=len(read[4].response_range.kvs))
         if (b"" if published is None else published_of(published)[1]) != snapshots:
             raise other_snapshots()
@@ -97,7 +91,17 @@ def _all_voids(keys: Keys) -> pb.RangeRequest:
     )
 
 
-def _session(keys: Keys, era: int, pair: pb.KeyValue) -> Session:
+def all_sessions(keys: Keys) -> pb.RangeRequest:
+    """Those that are open, as many as are told of."""
+    return pb.RangeRequest(
+        key=keys.session_prefix,
+        range_end=end_of(keys.session_prefix),
+        limit=LIVE_TOLD_MAX,
+        keys_only=True,
+    )
+
+
+def session_of(keys: Keys, era: int, pair: pb.KeyValue) -> Session:
     incarnation = Incarnation(position(era, pair.create_revision))
     return Session(int(pair.key[len(keys.session_prefix) :], 16), incarnation)
 

@@ -27,9 +27,10 @@ from coordinator.log.metadata_log import (
     SessionLostError,
     SessionState,
     VoidedEntry,
+    other_identity,
 )
 from coordinator.log.voided import check, other_snapshots
-from protocol.types import POSITION_ZERO, Incarnation, Position, position
+from protocol.types import POSITION_ZERO, Incarnation, Position, first_position, position
 
 BATCH_ENTRIES_MAX = 100
 """Entries that `tail` hands out at once."""
@@ -78,6 +79,34 @@ class MemoryLogCluster:
             self._identity = identity
             self._revision += 1
         return self._identity
+
+    def enter(self, era: int) -> None:
+        assert era == self._era, "there is one era in a list"
+
+    def identity(self) -> bytes:
+        return self._identity or b""
+
+    def begin_era(
+        self, era: int, identity: bytes, snapshots: bytes, instead_of: bytes, *, now_s: float
+    ) -> None:
+        if self._identity == identity:
+            return
+        if self.identity() != instead_of:
+            raise other_identity()
+        if live := self._live(now_s):
+            raise LiveSessionsError(live)
+        self._era, self._identity, self._revision = era, identity, max(self._revision, 1)
+        self.entries, self.published, self._older = [], bytes(snapshots), POSITION_ZERO
+        self._last, self._placed, self._voids = {}, {}, {}
+        self._head = self._cut = first_position(era)
+        self.wake()
+
+    def _live(self, now_s: float) -> list[Session]:
+        return [
+            Session(session, incarnation)
+            for session, incarnation in self._sessions.items()
+            if self.lease_is_alive(session, now_s=now_s)
+        ]
 
     def grant(self, ttl_ms: int, *, now_s: float) -> int:
         assert ttl_ms > 0
@@ -193,12 +222,7 @@ class MemoryLogCluster:
     ) -> Position:
         if (before := self._voids.get(entry.position)) is not None:
             return before[1]
-        live = [
-            Session(session, incarnation)
-            for session, incarnation in self._sessions.items()
-            if self.lease_is_alive(session, now_s=now_s)
-        ]
-        if live:
+        if live := self._live(now_s):
             raise LiveSessionsError(live)
         check(entry, self._placed.get((entry.session, entry.n)), voids=len(self._voids))
         if snapshots != self.published:
@@ -248,6 +272,19 @@ class MemoryLog:
     async def identify(self, identity: bytes) -> bytes:
         await self._arrive()
         return self._cluster.identify(identity)
+
+    def enter(self, era: int) -> None:
+        self._cluster.enter(era)
+
+    async def identity(self) -> bytes:
+        await self._arrive()
+        return self._cluster.identity()
+
+    async def begin_era(
+        self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
+    ) -> None:
+        now_s = await self._arrive()
+        self._cluster.begin_era(era, identity, snapshots, instead_of, now_s=now_s)
 
     async def grant(self, ttl_ms: int) -> int:
         return self._cluster.grant(ttl_ms, now_s=await self._arrive())

@@ -14,6 +14,9 @@ whoever reads the log passes over it. This is written while no session lives, to
 entry that tells of it: whoever has passed the voided one as if it counted reads that before it can
 be told of a session of its own.
 
+A log that was lost begins anew in another *era* (`begin_era`), from a snapshot and without entries. Which era it
+is in, whoever opens it says first (`enter`): the object store knows.
+
 Positions never go back. A log that does (a backup was restored, a copy put back) is another log:
 a tail from a position beyond its head raises LogReplacedError, and so does any call whose adapter
 can tell.
@@ -90,6 +93,11 @@ class LiveSessionsError(LogRefusedError):
         self.sessions = tuple(sessions)
 
 
+def other_identity() -> LogRefusedError:
+    """What `begin_era` raises when somebody else has written another one."""
+    return LogRefusedError("the log says that it belongs to another cluster, or to another era")
+
+
 class LogHoleError(LogError):
     """The tail cannot go on without leaving entries out (cut, or lost): load anew."""
 
@@ -141,6 +149,25 @@ class MetadataLog(Protocol):
 
     async def identify(self, identity: bytes) -> bytes:
         """Write who this log belongs to if nobody has; return what is written there."""
+        ...
+
+    def enter(self, era: int) -> None:
+        """Read and write that era from now on; the first one until then. Before any call that follows here."""
+        ...
+
+    async def identity(self) -> bytes:
+        """Linearizable: who this log belongs to; empty when nobody has written it."""
+        ...
+
+    async def begin_era(
+        self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
+    ) -> None:
+        """Have the log begin anew in `era`, with what is published in `snapshots`, and enter it.
+
+        `instead_of`: the identity that was read. Idempotent. All or nothing; only while no session is
+        open in that era and the one that was entered. Raises LiveSessionsError, and LogRefusedError when
+        another identity was written.
+        """
         ...
 
     async def grant(self, ttl_ms: int) -> int:

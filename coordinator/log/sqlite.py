@@ -27,7 +27,6 @@ from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
     FirstFailedError,
-    LiveSessionsError,
     LogCutError,
     LogEntry,
     LogError,
@@ -39,9 +38,18 @@ from coordinator.log.metadata_log import (
     SessionState,
     VoidedEntry,
 )
+from coordinator.log.sqlite_era import read_identity, write_era
 from coordinator.log.sqlite_file import SqliteFile, fault_of_sqlite
+from coordinator.log.sqlite_queries import check_nobody_lives, head_of, last_of
 from coordinator.log.voided import check, decode_void, encode_void, other_snapshots
-from protocol.types import POSITION_ZERO, Incarnation, Position, position, revision_of
+from protocol.types import (
+    POSITION_ZERO,
+    Incarnation,
+    Position,
+    first_position,
+    position,
+    revision_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -238,6 +246,25 @@ class SqliteLog:
 
         return await self._call(work)
 
+    def enter(self, era: int) -> None:
+        self._era = era
+
+    async def identity(self) -> bytes:
+        return await self._call(read_identity)
+
+    async def begin_era(
+        self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
+    ) -> None:
+        first = revision_of(first_position(era))
+        leases = self._live_leases()
+
+        def work(connection: sqlite3.Connection) -> None:
+            check_nobody_lives(connection, self._era, leases)
+            write_era(connection, identity, snapshots=snapshots, instead_of=instead_of, first=first)
+
+        await self._call(work)
+        self.enter(era)
+
     async def grant(self, ttl_ms: int) -> int:
         assert ttl_ms > 0
 
@@ -293,7 +320,7 @@ class SqliteLog:
 
     async def head(self) -> Position:
         def work(connection: sqlite3.Connection) -> Position:
-            head = _head(connection)
+            head = head_of(connection)
             return position(self._era, head) if head else POSITION_ZERO
 
         return await self._call(work)
@@ -360,7 +387,7 @@ class SqliteLog:
         return await self._call(work)
 
     async def void(self, entry: VoidedEntry, notice: bytes, *, snapshots: bytes) -> Position:
-        leases = [session for session in tuple(self._leases) if self._is_alive(session)]
+        leases = self._live_leases()
 
         def work(connection: sqlite3.Connection) -> Position:
             return self._void(connection, entry, notice, snapshots=snapshots, leases=leases)
@@ -397,6 +424,9 @@ class SqliteLog:
             return False
         return lease is not None
 
+    def _live_leases(self) -> list[int]:
+        return [session for session in tuple(self._leases) if self._is_alive(session)]
+
     def _publish(self, entries: list[LogEntry]) -> None:
         for feed in self._feeds if entries else ():
             if len(feed.entries) + len(entries) > FEED_ENTRIES_MAX:
@@ -418,7 +448,7 @@ class SqliteLog:
             ).fetchone()
             if found is not None:
                 return position(self._era, found[0])
-            last = _last(connection, session)
+            last = last_of(connection, session)
             if last >= n:
                 return self._place_of_cut(connection, session, n)
             if last != n - 1:
@@ -494,13 +524,7 @@ class SqliteLog:
         before = connection.execute("SELECT notice FROM void WHERE revision = ?", (revision,))
         if (found := before.fetchone()) is not None:
             return position(self._era, found[0])
-        opened = [_opened(connection, session) for session in leases]
-        if live := [
-            Session(session, Incarnation(position(self._era, at)))
-            for session, at in zip(leases, opened, strict=True)
-            if at is not None
-        ]:
-            raise LiveSessionsError(live)
+        check_nobody_lives(connection, self._era, leases)
         row = connection.execute(
             "SELECT session, n, payload FROM entry WHERE revision = ?", (revision,)
         ).fetchone()
@@ -522,14 +546,14 @@ class SqliteLog:
             raise SessionLostError(await self._last(session.id))
 
     async def _last(self, session: int) -> int:
-        return await self._call(lambda connection: _last(connection, session))
+        return await self._call(lambda connection: last_of(connection, session))
 
     async def _rows(self, after: Position) -> list[LogEntry]:
         def work(connection: sqlite3.Connection) -> list[LogEntry]:
             (cut,) = connection.execute("SELECT cut FROM bound").fetchone()
             if revision_of(after) < cut:
                 raise LogCutError(after, position(self._era, cut))
-            head = _head(connection)
+            head = head_of(connection)
             if revision_of(after) > head:
                 raise LogReplacedError(
                     f"the log ends at revision {head}, before {revision_of(after)}"
@@ -545,31 +569,3 @@ class SqliteLog:
             ]
 
         return await self._call(work)
-
-
-def _head(connection: sqlite3.Connection) -> int:
-    """The newest revision; the entry itself may have been cut. 0: there was none."""
-    found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'entry'").fetchone()
-    return 0 if found is None else int(found[0])
-
-
-def _opened(connection: sqlite3.Connection, session: int) -> int | None:
-    """The revision of entry 0 of a session that is open."""
-    (opened,) = connection.execute(
-        "SELECT max(at) FROM (SELECT revision AS at FROM entry WHERE session = ?1 AND n = 0"
-        " UNION ALL SELECT opened FROM newest WHERE session = ?1)",
-        (session,),
-    ).fetchone()
-    return None if opened is None else int(opened)
-
-
-def _last(connection: sqlite3.Connection, session: int) -> int:
-    (last,) = connection.execute(
-        "SELECT max(n) FROM (SELECT max(n) AS n FROM entry WHERE session = ?1"
-        " UNION ALL SELECT n FROM newest WHERE session = ?1)",
-        (session,),
-    ).fetchone()
-    if last is not None:
-        return int(last)
-    (forgotten,) = connection.execute("SELECT forgotten FROM bound").fetchone()
-    return LAST_UNKNOWN if session <= forgotten else -1

@@ -36,6 +36,7 @@ NEWER_TABLES = {
     "Credentials.first",
     "DelegationTokens._rows",
     "DynamicConfigs._rows",
+    "Eras.rows",
     "QuotaUsage._rows",
 }
 """That did not exist when the snapshot was kept."""

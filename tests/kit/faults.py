@@ -276,6 +276,20 @@ class FaultyLog(_Faulty):
     async def identify(self, identity: bytes) -> bytes:
         return await self._call("identify", self.inner.identify, identity)
 
+    def enter(self, era: int) -> None:
+        self.inner.enter(era)
+
+    async def identity(self) -> bytes:
+        return await self._call("identity", self.inner.identity)
+
+    async def begin_era(
+        self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
+    ) -> None:
+        async def call() -> None:
+            await self.inner.begin_era(era, identity, snapshots=snapshots, instead_of=instead_of)
+
+        await self._call("begin_era", call)
+
     async def grant(self, ttl_ms: int) -> int:
         return await self._call("grant", self.inner.grant, ttl_ms)
 

@@ -50,9 +50,9 @@ MUTANTS = (
         name="repeated-append-is-refused-by-the-file",
         promise="P3",
         before="                return position(self._era, found[0])\n"
-        "            last = _last(connection, session)",
+        "            last = last_of(connection, session)",
         after='                raise LogRefusedError("it is there already")\n'
-        "            last = _last(connection, session)",
+        "            last = last_of(connection, session)",
         tests=("test_append_repeated_is_in_once",),
         why="An append whose answer was lost never gets one; the agent repeats it for ever.",
     ),
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         name="entry-is-voided-under-living-agents",
         promise="P13",
-        before="        if live:\n            raise LiveSessionsError(live)\n        check(",
+        before="        if live := self._live(now_s):\n            raise LiveSessionsError(live)\n        check(",
         after="        check(",
         tests=("test_while_a_session_lives_nothing_can_be_voided[memory]",),
         why="An agent that has acknowledged what the entry holds goes on beside others that pass over it.",
