@@ -298,6 +298,7 @@ SHELLS = {
         "replay",
         "replica",
         "session",
+        "snapshot.listing",
         "snapshot.loading",
         "snapshot.store",
     },

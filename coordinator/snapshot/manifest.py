@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.stream import SnapshotError
 from coordinator.tables.snapshots import Published
 from protocol.types import Buffer, Position
@@ -42,6 +43,8 @@ class Manifest(NamedTuple):
     time_ms: int
     """The machine's time at that position."""
     parts: tuple[PartInfo, ...]
+    pins: tuple[SnapshotPin, ...] = ()
+    """What kept snapshots at that position, for who has nothing but the store; the oldest first."""
 
 
 def manifest_key(position: Position) -> str:
@@ -92,12 +95,12 @@ def decode_published(data: bytes) -> tuple[LoadableSnapshot, ...]:
             )
             for each in fields["snapshots"]
         )
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise SnapshotError(f"{what} cannot be read: {error!r}") from error
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    fields = {
+    fields: dict[str, Any] = {
         "version": MANIFEST_VERSION,
         "cluster": manifest.cluster_id,
         "era": manifest.era,
@@ -108,6 +111,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
             {"length": part.length, "blake2b": part.blake2b.hex()} for part in manifest.parts
         ],
     }
+    if manifest.pins:
+        fields["pins"] = [pin._asdict() for pin in manifest.pins]
     return json.dumps(fields, indent=2).encode() + b"\n"
 
 
@@ -123,13 +128,26 @@ def decode_manifest(data: Buffer) -> Manifest:
             digest=bytes.fromhex(fields["digest"]),
             time_ms=int(fields["time_ms"]),
             parts=_parts(fields["parts"]),
+            pins=_pins(fields.get("pins", ())),
         )
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise SnapshotError(f"{what} cannot be read: {error!r}") from error
 
 
 def _parts(listed: Sequence[dict[str, str]]) -> tuple[PartInfo, ...]:
     return tuple(PartInfo(int(part["length"]), bytes.fromhex(part["blake2b"])) for part in listed)
+
+
+def _pins(listed: Sequence[dict[str, int]]) -> tuple[SnapshotPin, ...]:
+    return tuple(
+        SnapshotPin(
+            Position(int(pin["position"])),
+            int(pin["set_ms"]),
+            int(pin["until_ms"]),
+            int(pin["expires_ms"]),
+        )
+        for pin in listed
+    )
 
 
 def _fields(data: Buffer, what: str, version: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Final, TypeVar
 
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.manifest import (
     Manifest,
     decode_manifest,
@@ -57,14 +58,14 @@ class SnapshotStore:
         self._identity = identity
         self._pace = pace
 
-    async def write(self, parts: Sequence[bytes]) -> str:
+    async def write(self, parts: Sequence[bytes], pins: Sequence[SnapshotPin] = ()) -> str:
         """Put a dumped machine into the store and verify it; the key of its manifest.
 
-        May be repeated. Raises SnapshotError when what was read back is not what was written,
+        `pins`: those of the machine that keep snapshots. May be repeated. Raises SnapshotError when what was read back is not what was written,
         and StoreError: a store that is away is asked a few times only.
         """
         head = head_of_all(parts)
-        await self._write(head, parts)
+        await self._write(head, parts, pins)
         found = await self.read(manifest_key(head.position))
         machine = Machine()
         await run_steps(restoring(machine, found))
@@ -74,7 +75,9 @@ class SnapshotStore:
             )
         return manifest_key(head.position)
 
-    async def _write(self, head: PartHeader, parts: Sequence[bytes]) -> None:
+    async def _write(
+        self, head: PartHeader, parts: Sequence[bytes], pins: Sequence[SnapshotPin]
+    ) -> None:
         infos = []
         for number, part in enumerate(parts):
             infos.append(await run_steps(digesting(part)))
@@ -86,6 +89,7 @@ class SnapshotStore:
             digest=head.digest,
             time_ms=time_ms_of(parts),
             parts=tuple(infos),
+            pins=tuple(pins),
         )
         await self._put(manifest_key(head.position), encode_manifest(manifest))
 

@@ -9,8 +9,10 @@ import pytest
 
 from coordinator.machine.machine import Machine
 from coordinator.snapshot import stream
+from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.manifest import (
     LoadableSnapshot,
+    decode_manifest,
     decode_published,
     encode_published,
     manifest_key,
@@ -20,7 +22,7 @@ from coordinator.snapshot.manifest import (
 from coordinator.snapshot.snapshot import dump
 from coordinator.snapshot.store import RETRY, SnapshotStore
 from coordinator.snapshot.stream import SnapshotError
-from protocol.types import Buffer, position
+from protocol.types import Buffer, Position, position
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
@@ -92,6 +94,16 @@ async def test_the_manifest_says_whose_it_is_and_what_its_parts_are() -> None:
     }
     names = {f"{folder}/{number:04}" for number in range(len(parts))}
     assert {*store._objects} == names | {key}
+
+
+async def test_the_manifest_says_what_kept_snapshots_when_there_was_anything() -> None:
+    store = MemoryStore()
+    pins = (SnapshotPin(Position(3), 1, 2, 2), SnapshotPin(Position(5), 2, 30, 9))
+    key = await SnapshotStore(store, IDENTITY).write(parts_of(1), pins)
+    manifest = bytes(await store.get(key))
+    assert decode_manifest(manifest).pins == pins
+    last = {"position": 5, "set_ms": 2, "until_ms": 30, "expires_ms": 9}
+    assert json.loads(manifest)["pins"][-1] == last
 
 
 def _flip(data: bytes) -> bytes:

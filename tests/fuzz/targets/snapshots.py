@@ -12,6 +12,7 @@ from crc32c import crc32c
 from typing_extensions import override
 
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.manifest import (
     Manifest,
     PartInfo,
@@ -42,7 +43,15 @@ def _part(seed: int) -> bytes:
 @cache
 def _manifest() -> bytes:
     return encode_manifest(
-        Manifest("c", 1, Position(9), bytes(16), 1000, (PartInfo(100, bytes(16)),))
+        Manifest(
+            cluster_id="c",
+            era=1,
+            position=Position(9),
+            digest=bytes(16),
+            time_ms=1000,
+            parts=(PartInfo(100, bytes(16)),),
+            pins=(SnapshotPin(Position(7), 900, 2000, 2000),),
+        )
     )
 
 
