@@ -1,7 +1,7 @@
 """Checks that store and log belong to this cluster and to each other (docs/design/running.md §2).
 
-Both carry the cluster's name and era, and both carry the log's *life*: a number drawn when the
-log was first written. So neither another cluster's bucket is used, nor a bucket that belongs to
+The store says in which era the cluster is (`newest_era`). Both carry the cluster's name, and both carry the log's
+*life*: a number drawn when the log was first written, or when a recovery began it anew. So neither another cluster's bucket is used, nor a bucket that belongs to
 an earlier log of the same name (whose chunk names would come again with other contents), nor an
 empty bucket by mistake for the one that the log's entries point into.
 
@@ -13,12 +13,16 @@ A store that replaces what is there is no store for records, and refused here, t
 
 import json
 import random
+from typing import NamedTuple
+
+from typing_extensions import override
 
 from coordinator.log.metadata_log import LogRefusedError, MetadataLog
 from protocol.fault_codes import FaultCode, FaultError, Sentence
-from protocol.types import POSITION_ZERO
-from storage.formats import cluster_identity
+from protocol.types import ERA, POSITION_ZERO
+from storage.formats import cluster_identity, era_marker
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.era_marker import EraMarker, decode_era
 from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -41,47 +45,71 @@ class ClusterMismatchError(FaultError):
     """The store or the log is another cluster's, or of another life; the sentence says which."""
 
 
-async def check(
-    store: ObjectStore, log: MetadataLog, identity: ClusterIdentity, rng: random.Random
-) -> str:
+class LogIdentity(NamedTuple):
+    """Whose a log is."""
+
+    cluster_id: str
+    era: int
+    life: str
+
+    @override
+    def __str__(self) -> str:
+        return f"cluster {self.cluster_id!r}, era {self.era}, life {self.life}"
+
+
+async def check(store: ObjectStore, log: MetadataLog, cluster_id: str, rng: random.Random) -> str:
     """Mark store and log as this cluster's, or find them so. May be repeated after any error.
 
-    Returns the log's life.
+    Returns the log's life, and has the log read and write the cluster's era.
 
-    Raises WrongPlaceError for good, and StoreError and LogError.
+    Raises ClusterMismatchError for good, and StoreError and LogError.
     """
-    life = await _claim_log(log, identity, rng)
-    # In this order: entries come only after the store was claimed, so a log that has some while
-    # the store has no marker is not this store's log.
-    head = await log.head()
     try:
-        present = await cluster_identity.read_identity(store)
-        if present is None and head > POSITION_ZERO:
-            raise ClusterMismatchError(
-                "the metadata log has entries, but the object store has no"
-                f" {cluster_identity.KEY}: is it the right bucket, prefix or folder?",
-                fault=FaultCode.OTHER_CLUSTER,
-            )
-        await cluster_identity.claim_store(store, identity)
+        marker = await enter(store, log)
     except StoreRefusedError as error:
         raise ClusterMismatchError.of(error) from error
-    await _claim_life(store, life)
+    if marker is not None:
+        await _find_log(log, marker)
+        life = marker.life
+    else:
+        life = await _claim_log(log, cluster_id, rng)
+        await _find_store(store, log)
+    try:
+        await cluster_identity.claim_store(store, ClusterIdentity(cluster_id, ERA))
+    except StoreRefusedError as error:
+        raise ClusterMismatchError.of(error) from error
+    if marker is None:
+        await _claim_life(store, life)
     await check_puts_once(store, PUT_ONCE_KEY, b"%016x" % rng.getrandbits(64))
     return life
 
 
-async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Random) -> str:
-    """The log's life, after making sure that the log is this cluster's."""
-    ours = {
-        "cluster_id": identity.cluster_id,
-        "era": identity.era,
-        "format_version": FORMAT_VERSION,
-        "life": f"{rng.getrandbits(4 * LIFE_HEX_DIGITS):0{LIFE_HEX_DIGITS}x}",
-    }
-    try:
-        written = await log.identify(json.dumps(ours, sort_keys=True).encode())
-    except LogRefusedError as error:
-        raise ClusterMismatchError.of(error) from error
+async def newest_era(store: ObjectStore) -> EraMarker | None:
+    """How the cluster's era began; None while that is the first. Raises StoreError."""
+    newest = None
+    while page := await store.list_after(f"{era_marker.FOLDER}/", newest or ""):
+        newest = page[-1].key
+    return None if newest is None else decode_era(newest, await store.get(newest))
+
+
+async def enter(store: ObjectStore, log: MetadataLog) -> EraMarker | None:
+    """Have the log read and write the cluster's era; how that began. Raises StoreError."""
+    marker = await newest_era(store)
+    log.enter(ERA if marker is None else marker.era)
+    return marker
+
+
+def new_life(rng: random.Random) -> str:
+    return f"{rng.getrandbits(4 * LIFE_HEX_DIGITS):0{LIFE_HEX_DIGITS}x}"
+
+
+def encode_log_identity(identity: LogIdentity) -> bytes:
+    fields = identity._asdict() | {"format_version": FORMAT_VERSION}
+    return json.dumps(fields, sort_keys=True).encode()
+
+
+def decode_log_identity(written: bytes) -> LogIdentity:
+    """Raises ClusterMismatchError: it is of a newer format, or says nothing readable."""
     try:
         match json.loads(written):
             case {
@@ -101,13 +129,59 @@ async def _claim_log(log: MetadataLog, identity: ClusterIdentity, rng: random.Ra
             " newest known here: use a newer release",
             fault=FaultCode.VERSION_MISMATCH,
         )
-    if (cluster_id, era) != (identity.cluster_id, identity.era):
+    return LogIdentity(cluster_id, era, life)
+
+
+async def _find_log(log: MetadataLog, marker: EraMarker) -> None:
+    """The log is the one that a recovery has begun: that has said whose it is, and nobody else does."""
+    written = await log.identity()
+    if not written:
         raise ClusterMismatchError(
-            f"the metadata log belongs to cluster {cluster_id!r}, era {era}, but this agent to"
-            f" {identity.describe()}: point it to another log, or set the right cluster.id",
+            f"the metadata log is empty, but the object store is in era {marker.era} ({marker.key}): point"
+            " this agent to the right log; if that was lost, recover the cluster (frazil recover)",
             fault=FaultCode.OTHER_CLUSTER,
         )
-    return life
+    found = decode_log_identity(written)
+    expected = LogIdentity(marker.cluster_id, marker.era, marker.life)
+    if found != expected:
+        raise ClusterMismatchError(
+            f"the metadata log belongs to {found}, but the object store to {expected} ({marker.key}): put the"
+            " newest log back, or point this agent to the right one; if that was lost, recover the cluster"
+            " (frazil recover)",
+            fault=FaultCode.OTHER_CLUSTER,
+        )
+
+
+async def _claim_log(log: MetadataLog, cluster_id: str, rng: random.Random) -> str:
+    """The log's life, after making sure that the log is this cluster's, in its first era."""
+    ours = LogIdentity(cluster_id, ERA, new_life(rng))
+    try:
+        found = decode_log_identity(await log.identify(encode_log_identity(ours)))
+    except LogRefusedError as error:
+        raise ClusterMismatchError.of(error) from error
+    if found[:2] != ours[:2]:
+        raise ClusterMismatchError(
+            f"the metadata log belongs to cluster {found.cluster_id!r}, era {found.era}, but this agent to"
+            f" cluster {cluster_id!r}, era {ERA}: point it to another log, or set the right cluster.id",
+            fault=FaultCode.OTHER_CLUSTER,
+        )
+    return found.life
+
+
+async def _find_store(store: ObjectStore, log: MetadataLog) -> None:
+    """A log that has entries has a store, too: entries come only after the store was claimed, so one without
+    a marker is not this log's."""
+    head = await log.head()
+    try:
+        present = await cluster_identity.read_identity(store)
+    except StoreRefusedError as error:
+        raise ClusterMismatchError.of(error) from error
+    if present is None and head > POSITION_ZERO:
+        raise ClusterMismatchError(
+            "the metadata log has entries, but the object store has no"
+            f" {cluster_identity.KEY}: is it the right bucket, prefix or folder?",
+            fault=FaultCode.OTHER_CLUSTER,
+        )
 
 
 async def _claim_life(store: ObjectStore, life: str) -> None:
@@ -126,6 +200,7 @@ async def _claim_life(store: ObjectStore, life: str) -> None:
         raise ClusterMismatchError(
             f"the object store belongs to another metadata log ({LIFE_KEY} there says"
             f" {present[:64].decode(errors='replace').strip()}, the log says {life}): the log was"
-            " replaced or lost; restore it, or begin with an empty store",
+            " replaced or lost; restore it, recover the cluster from this store (frazil recover), or begin"
+            " with an empty one",
             fault=FaultCode.OTHER_CLUSTER,
         )

@@ -26,7 +26,7 @@ from coordinator.snapshot.manifest import (
 )
 from coordinator.snapshot.snapshot import is_dump_of, restoring, time_ms_of
 from coordinator.snapshot.stream import PartHeader, SnapshotError, head_of_all
-from protocol.types import Buffer
+from protocol.types import Buffer, era_of
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 from storage.stores.retry import until_done
@@ -84,7 +84,7 @@ class SnapshotStore:
             await self._put(part_key(head.position, number), part)
         manifest = Manifest(
             cluster_id=self._identity.cluster_id,
-            era=self._identity.era,
+            era=era_of(head.position),
             position=head.position,
             digest=head.digest,
             time_ms=time_ms_of(parts),

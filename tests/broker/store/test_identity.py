@@ -7,22 +7,23 @@ from collections.abc import Sequence
 import pytest
 
 from broker.store import identity
-from broker.store.identity import LIFE_KEY, ClusterMismatchError
+from broker.store.identity import LIFE_KEY, ClusterMismatchError, LogIdentity
 from coordinator.log.memory import MemoryLog
 from protocol.fault_codes import FaultCode
-from protocol.types import Buffer
+from protocol.types import Buffer, Position, era_of
 from storage.formats import cluster_identity
-from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.era_marker import EraMarker, encode_era
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreRefusedError
 from tests.kit.sockets import Place
 
 pytestmark = pytest.mark.real_loop
 
-OURS = ClusterIdentity("ours", 1)
+OURS = "ours"
+SECOND = EraMarker("ours", 2, "0123456789abcdef", Position(7), "00" * 16, 1_000)
 
 
-async def check(place: Place, *, who: ClusterIdentity = OURS, seed: int = 1) -> None:
+async def check(place: Place, *, who: str = OURS, seed: int = 1) -> None:
     await identity.check(place.store(), place.log(), who, random.Random(seed))
 
 
@@ -70,7 +71,7 @@ async def test_identities_are_written_and_read_as_ever() -> None:
 
 async def test_a_log_of_another_cluster_is_refused_with_both_names() -> None:
     place = Place()
-    await check(place, who=ClusterIdentity("theirs", 1))
+    await check(place, who="theirs")
     fresh = Place()
     fresh.cluster = place.cluster
     with pytest.raises(ClusterMismatchError, match=r"'theirs'.*'ours'") as refused:
@@ -78,14 +79,55 @@ async def test_a_log_of_another_cluster_is_refused_with_both_names() -> None:
     assert refused.value.fault is FaultCode.OTHER_CLUSTER
 
 
-async def test_a_store_of_another_era_is_refused() -> None:
+async def recovered(place: Place) -> None:
+    """What a recovery leaves, of a log that is lost."""
+    log = MemoryLog(place.cluster)
+    ours = identity.encode_log_identity(LogIdentity("ours", 2, SECOND.life))
+    await log.begin_era(2, ours, snapshots=b"one", instead_of=await log.identity())
+    await place.objects.put_new(SECOND.key, [encode_era(SECOND)])
+
+
+async def test_a_recovered_cluster_is_found_in_its_era() -> None:
     place = Place()
     await check(place)
-    other = Place()
-    other.objects = place.objects
+    await recovered(place)
+    log = place.log()
+    assert await identity.check(place.store(), log, OURS, random.Random(2)) == SECOND.life
+    assert era_of(await log.head()) == 2
+
+
+async def test_a_log_of_an_era_that_is_over_is_refused_with_both() -> None:
+    place, older = Place(), Place()
+    await check(place)
+    older.objects = place.objects
+    await check(older)
+    await recovered(place)
     with pytest.raises(ClusterMismatchError, match=r"era 1.*era 2") as refused:
-        await check(other, who=ClusterIdentity("ours", 2))
+        await check(older)
     assert refused.value.fault is FaultCode.OTHER_CLUSTER
+
+
+async def test_an_empty_log_is_refused_by_a_recovered_store_and_stays_empty() -> None:
+    place, fresh = Place(), Place()
+    await check(place)
+    await recovered(place)
+    fresh.objects = place.objects
+    with pytest.raises(ClusterMismatchError, match=r"is empty.*frazil recover"):
+        await check(fresh)
+    assert await MemoryLog(fresh.cluster).identity() == b""
+
+
+async def test_a_copy_of_the_store_from_before_the_recovery_is_refused_by_the_recovered_log() -> (
+    None
+):
+    place, copied = Place(), Place()
+    await check(place)
+    for key in ("cluster.json", LIFE_KEY):
+        await copied.objects.put_new(key, [await place.objects.get(key)])
+    await recovered(place)
+    copied.cluster = place.cluster
+    with pytest.raises(ClusterMismatchError, match=r"era 2.*era 1"):
+        await check(copied)
 
 
 async def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one() -> None:
