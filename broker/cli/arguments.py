@@ -396,6 +396,11 @@ def tell(line: str, *, flush: bool = False) -> None:
     print(printable(line), flush=flush)
 
 
+def tell_progress(line: str) -> None:
+    """How far a long command is: beside what was asked for."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
 def complain(name: str, *sentences: str | Exception) -> None:
     """Tell mistakes and warnings, each with its code."""
     for sentence in sentences:

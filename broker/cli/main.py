@@ -41,6 +41,7 @@ from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
 from broker.cli.log import arguments as log_arguments
 from broker.cli.records import arguments as record_arguments
+from broker.cli.recovery import recovery_arguments
 from broker.cli.schemas import arguments as schema_arguments
 from broker.cli.tokens import arguments as token_arguments
 from broker.cli.topics import arguments as topic_arguments
@@ -140,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     token_arguments.add_token(commands)
 
     log_arguments.add_log(commands, add_config=_add_config, load=_load)
+    recovery_arguments.add_recover(commands, add_config=_add_config, load=_load)
 
     explain.add_explain(commands)
     completion.add_completion(commands)
@@ -175,7 +177,7 @@ def _version(options: argparse.Namespace) -> int:
     if not options.version:
         raise FailedError(
             "what should it do? dev, serve, produce, consume, schema, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
-            " doctor, log or export (--help)"
+            " doctor, log, recover or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0

@@ -22,7 +22,7 @@ from protocol.fault_codes import FaultCode, FaultError, Sentence
 from protocol.types import ERA, POSITION_ZERO
 from storage.formats import cluster_identity, era_marker
 from storage.formats.cluster_identity import ClusterIdentity
-from storage.formats.era_marker import EraMarker, decode_era
+from storage.formats.era_marker import EraMarker, EraMarkerError, decode_era
 from storage.stores.object_store import (
     ObjectExistsError,
     ObjectNotFoundError,
@@ -89,7 +89,12 @@ async def newest_era(store: ObjectStore) -> EraMarker | None:
     newest = None
     while page := await store.list_after(f"{era_marker.FOLDER}/", newest or ""):
         newest = page[-1].key
-    return None if newest is None else decode_era(newest, await store.get(newest))
+    if newest is None:
+        return None
+    try:
+        return decode_era(newest, await store.get(newest))
+    except EraMarkerError as error:
+        raise StoreRefusedError.of(error) from error
 
 
 async def enter(store: ObjectStore, log: MetadataLog) -> EraMarker | None:

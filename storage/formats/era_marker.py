@@ -2,7 +2,7 @@
 
 Written once, by the recovery that begins the era (docs/design/running.md §7), and as its last step: from then on no
 agent takes part in an earlier one. It names the log's life, so that no other log is taken for the era's, and the
-snapshot that the era begins with. For people to read, with a checksum for us.
+snapshot that the era begins with. For people to read, with a checksum for us. Pure.
 """
 
 import json
@@ -11,13 +11,17 @@ from typing import Final
 
 from crc32c import crc32c
 
-from protocol.fault_codes import FaultCode
+from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import Buffer, Position, first_position
-from storage.formats.cluster_identity import ERA_MAX, MARKER_BYTES_MAX
-from storage.stores.object_store import StoreRefusedError
 
 FOLDER: Final = "eras"
 FORMAT_VERSION: Final = 1
+MARKER_BYTES_MAX: Final = 64 * 1024
+ERA_MAX: Final = (1 << 15) - 1
+
+
+class EraMarkerError(FaultError):
+    """What lies there says of no era, or of one that a newer release has begun; the sentence says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +64,24 @@ def _checksum(fields: dict[str, str | int]) -> str:
 
 
 def decode_era(key: str, data: Buffer) -> EraMarker:
-    """What is under the key. Raises StoreRefusedError for a newer format, and for what is no marker of it."""
+    """What is under the key. Raises EraMarkerError for a newer format, and for what is no marker of it."""
     if len(data) > MARKER_BYTES_MAX:
-        raise StoreRefusedError(f"{key} says of no era: it has {len(data)} bytes")
+        raise EraMarkerError(f"{key} says of no era: it has {len(data)} bytes")
     try:
         fields = json.loads(bytes(data))
         version = fields["format_version"]
         if version > FORMAT_VERSION:
-            raise StoreRefusedError(
+            raise EraMarkerError(
                 f"{key} has format version {version}, newer than {FORMAT_VERSION}, the newest known here:"
                 " use a newer release",
                 fault=FaultCode.VERSION_MISMATCH,
             )
         checksum = fields.pop("checksum")
         if checksum != _checksum(fields):
-            raise StoreRefusedError(f"{key} does not match its checksum: it was edited or damaged")
+            raise EraMarkerError(f"{key} does not match its checksum: it was edited or damaged")
         marker = EraMarker(**fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreRefusedError(f"{key} is not readable as how an era began: {error!r}") from error
+        raise EraMarkerError(f"{key} is not readable as how an era began: {error!r}") from error
     if not 1 < marker.era <= ERA_MAX or marker.key != key:
-        raise StoreRefusedError(f"{key} says how era {marker.era} began")
+        raise EraMarkerError(f"{key} says how era {marker.era} began")
     return marker

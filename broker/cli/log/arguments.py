@@ -41,7 +41,7 @@ def add_log(
     add = tool(commands, "log", "the metadata log: tail, void", need=need)
     tail = add("tail", _tail, "print its entries")
     add_agent(tail)
-    tail.add_argument("--after", type=_position, default=0, metavar="POSITION")
+    tail.add_argument("--after", type=log_position, default=0, metavar="POSITION")
     tail.add_argument("--follow", "-f", action="store_true", help="go on as entries come")
     tail.add_argument("--json", action="store_true", help="one JSON object per line")
     text = (
@@ -49,7 +49,7 @@ def add_log(
         " did not happen, for anybody"
     )
     void = add("void", partial(_void, load=load), text)
-    void.add_argument("position", type=_position, metavar="POSITION", help="like 1:42")
+    void.add_argument("position", type=log_position, metavar="POSITION", help="like 1:42")
     void.add_argument(
         "--reason", type=_reason, required=True, metavar="TEXT", help="kept in the log beside it"
     )
@@ -60,7 +60,7 @@ def add_log(
     add_yes(void)
 
 
-def _position(text: str) -> int:
+def log_position(text: str) -> int:
     """A position as it is printed (`era:revision`), or as one number."""
     era, colon, revision = text.partition(":")
     parts = [era, revision] if colon else [text]

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from coordinator.machine.machine import Machine
-from protocol.types import Position
+from protocol.types import Position, leader_epoch
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.spans import ObjectId
 from storage.stores.object_store import ObjectInfo
@@ -79,11 +79,15 @@ def orphans(
 ) -> Iterator[ObjectId]:
     """Unnamed objects that are older than every live agent.
 
+    Those of an era that is over may be records that were acknowledged, and that the log has lost: nobody deletes
+    them (`broker.recovery.unarchived`).
+
     `begun_ms`: when the oldest of those began, by the store's clock; None: that is not known.
     """
     if begun_ms is not None:
         for object_id, info in unnamed(machine, infos):
-            if info.modified_ms < begun_ms:
+            era_is_over = leader_epoch(Position(object_id.incarnation)) < machine.eras.leader_epoch
+            if info.modified_ms < begun_ms and not era_is_over:
                 yield object_id
 
 

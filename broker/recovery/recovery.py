@@ -1,0 +1,179 @@
+"""Another era of a cluster: what its store has of the lost log is told, and then made the beginning of another one.
+
+    rebuilt ─▶ told, and agreed ─▶ snapshot of the era ─▶ log of the era ─▶ eras/<era>
+
+What holds: until the last step every agent is refused or is of the era before, and each step finds what it did when it
+stopped in the middle, so a recovery is repeated until it is done. No era is begun while an agent has a session in the log
+that is to be used, nor over a log that reaches further than what was rebuilt, unless that was asked for. Nothing is deleted.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.recovery.rebuilding import Rebuilt, RecoveryError, Until, rebuild
+from broker.recovery.unarchived import Unarchived, unarchived
+from broker.store.identity import (
+    ClusterMismatchError,
+    LogIdentity,
+    decode_log_identity,
+    encode_log_identity,
+    enter,
+    new_life,
+)
+from coordinator.log.metadata_log import MetadataLog
+from coordinator.machine.machine import Machine
+from coordinator.snapshot.manifest import encode_published, manifest_key
+from coordinator.snapshot.snapshot import dump, restore
+from coordinator.snapshot.store import SnapshotStore
+from protocol.types import ERA, Position, first_position
+from storage.formats.cluster_identity import ClusterIdentity, read_identity
+from storage.formats.era_marker import EraMarker, encode_era
+from storage.stores.object_store import ObjectExistsError, ObjectStore
+
+SNAPSHOTS_TRIED: Final = 8
+"""Eras of which a recovery that was given up has left a snapshot of another machine."""
+
+
+class Effects(NamedTuple):
+    """What becomes of the machine with the era before."""
+
+    transactions: tuple[str, ...]
+    """Transactional ids whose open transaction is aborted."""
+    agents: tuple[str, ...]
+    """Node names of agents that lived."""
+
+
+class Plan(NamedTuple):
+    """What a recovery will do."""
+
+    cluster_id: str
+    era: int
+    """The one that begins."""
+    rebuilt: Rebuilt
+    reached: Position
+    """Of the log that is lost."""
+    effects: Effects
+    lost: Unarchived
+
+
+async def plan(
+    store: ObjectStore,
+    log: MetadataLog,
+    cluster_id: str,
+    until: Until,
+    *,
+    tell: Callable[[str], None],
+) -> Plan:
+    """What there is, and what would become of it; nothing is written.
+
+    Raises RecoveryError, StoreError and LogError.
+    """
+    identity = await read_identity(store)
+    if identity is None or identity.cluster_id != cluster_id:
+        whose = "no cluster" if identity is None else identity.describe()
+        raise RecoveryError(
+            f"the object store belongs to {whose}, not to cluster {cluster_id!r}: is it the right bucket,"
+            " prefix or folder? Or set the right cluster.id"
+        )
+    marker = await enter(store, log)
+    rebuilt = await rebuild(store, cluster_id, until, tell=tell)
+    machine = rebuilt.machine
+    lost = await unarchived(store, machine)
+    return Plan(
+        cluster_id=cluster_id,
+        era=(ERA if marker is None else marker.era) + 1,
+        rebuilt=rebuilt,
+        reached=machine.position,
+        effects=Effects(
+            tuple(machine.transactions.ongoing),
+            tuple([row.node_name for row in machine.incarnations]),
+        ),
+        lost=lost,
+    )
+
+
+async def begin(
+    store: ObjectStore,
+    log: MetadataLog,
+    planned: Plan,
+    *,
+    now_ms: int,
+    rng: random.Random,
+    tell: Callable[[str], None],
+) -> EraMarker:
+    """Begin the era. May be repeated, from `plan` on, after any error.
+
+    Raises RecoveryError, LogError (LiveSessionsError: agents have sessions) and StoreError.
+    """
+    written = await log.identity()
+    _check_whose(written, planned)
+    machine, era = await _put_snapshot(store, planned)
+    tell(f"the snapshot of era {era} is in the store, and was read back")
+    life = _life(written, era, rng)
+    await log.begin_era(
+        era,
+        encode_log_identity(LogIdentity(planned.cluster_id, era, life)),
+        snapshots=encode_published(machine.snapshots.published),
+        instead_of=written,
+    )
+    tell(f"the log begins anew, in era {era}")
+    marker = EraMarker(
+        cluster_id=planned.cluster_id,
+        era=era,
+        life=life,
+        behind=planned.reached,
+        digest=machine.digest().hex(),
+        began_ms=now_ms,
+    )
+    try:
+        await store.put_new(marker.key, [encode_era(marker)])
+    except ObjectExistsError as error:
+        raise RecoveryError(
+            f"{marker.key} is there already: somebody else has begun that era"
+        ) from error
+    return marker
+
+
+def _check_whose(written: bytes, planned: Plan) -> None:
+    """The log is this cluster's, or nobody's. Raises RecoveryError."""
+    if not written:
+        return
+    try:
+        found = decode_log_identity(written)
+    except ClusterMismatchError as error:
+        raise RecoveryError.of(error) from error
+    if found.cluster_id != planned.cluster_id:
+        raise RecoveryError(
+            f"the metadata log belongs to cluster {found.cluster_id!r}: use another one, or another prefix"
+        )
+
+
+def _life(written: bytes, era: int, rng: random.Random) -> str:
+    """Of the log; that of a recovery which stopped before its last step, if it began this very era."""
+    if written and (found := decode_log_identity(written)).era == era:
+        return found.life
+    return new_life(rng)
+
+
+async def _put_snapshot(store: ObjectStore, planned: Plan) -> tuple[Machine, int]:
+    """The machine with which the era begins, in the store and read back; and which era that is.
+
+    A recovery that was given up may have left another snapshot in its place: then it is the next one.
+    """
+    snapshots = SnapshotStore(store, ClusterIdentity(planned.cluster_id, ERA))
+    parts = dump(planned.rebuilt.machine)
+    for era in range(planned.era, planned.era + SNAPSHOTS_TRIED):
+        machine = Machine()
+        restore(machine, [*parts])
+        begun = first_position(era)
+        machine.begin_era(begun, snapshot_key=manifest_key(begun))
+        try:
+            await snapshots.write(dump(machine))
+        except ObjectExistsError:
+            continue
+        return machine, era
+    raise RecoveryError(
+        f"there are snapshots of the eras {planned.era} to {era} already, of recoveries that were given up:"
+        " delete those of them that no eras/<era> names"
+    )
