@@ -79,14 +79,20 @@ class Rebuilt:
 
 
 async def rebuild(
-    store: ObjectStore, cluster_id: str, until: Until, *, tell: Callable[[str], None]
+    store: ObjectStore,
+    cluster: ClusterIdentity,
+    until: Until,
+    *,
+    tell: Callable[[str], None],
 ) -> Rebuilt:
-    """The newest machine that can be made. `tell` hears of progress.
+    """The newest machine that can be made, of the cluster's era. `tell` hears of progress.
+
+    What a later era left is of a recovery that was given up, and no part of the log.
 
     Raises RecoveryError: there is no snapshot to begin with, or an archive contradicts it; and StoreError.
     """
     troubles: list[str] = []
-    rebuilt = await _restored(store, cluster_id, until, troubles, tell=tell)
+    rebuilt = await _restored(store, cluster, until, troubles, tell=tell)
     ranges = await _ranges(store)
     tell(f"{len(ranges)} archives of the log")
     while not rebuilt.stopped and (
@@ -96,7 +102,7 @@ async def rebuild(
         )
     ):
         for number, link in enumerate(links, 1):
-            archive = await _read(store, cluster_id, link, troubles)
+            archive = await _read(store, cluster.cluster_id, link, troubles)
             if archive is None:
                 ranges.remove(link)
                 break
@@ -116,15 +122,16 @@ async def rebuild(
 
 async def _restored(
     store: ObjectStore,
-    cluster_id: str,
+    cluster: ClusterIdentity,
     until: Until,
     troubles: list[str],
     *,
     tell: Callable[[str], None],
 ) -> Rebuilt:
     """The newest snapshot that can be used."""
-    source = SnapshotStore(store, ClusterIdentity(cluster_id, 1))
-    found = await stored_snapshots(store)
+    source = SnapshotStore(store, cluster)
+    stored = await stored_snapshots(store)
+    found = [each for each in stored if era_of(each.position) <= cluster.era]
     for snapshot in found:
         if not until.takes_snapshot(snapshot):
             continue

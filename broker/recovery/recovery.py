@@ -77,12 +77,14 @@ async def plan(
             " prefix or folder? Or set the right cluster.id"
         )
     marker = await enter(store, log)
-    rebuilt = await rebuild(store, cluster_id, until, tell=tell)
+    era = ERA if marker is None else marker.era
+    cluster = ClusterIdentity(cluster_id, era)
+    rebuilt = await rebuild(store, cluster, until, tell=tell)
     machine = rebuilt.machine
     lost = await unarchived(store, machine)
     return Plan(
         cluster_id=cluster_id,
-        era=(ERA if marker is None else marker.era) + 1,
+        era=era + 1,
         rebuilt=rebuilt,
         reached=machine.position,
         effects=Effects(

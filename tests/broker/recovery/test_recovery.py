@@ -1,0 +1,196 @@
+"""A log is lost, and its cluster goes on in the next era with what the store has of it."""
+
+import random
+
+import pytest
+
+from broker.recovery.rebuilding import RecoveryError, Until
+from broker.store.identity import ClusterMismatchError, check
+from coordinator.log.memory import MemoryLog
+from coordinator.log.metadata_log import LiveSessionsError
+from protocol.types import Position, era_of, first_position
+from storage.stores.object_store import StoreRefusedError
+from tests.broker.recovery.disaster import CLUSTER, Disaster
+from tests.kit.faults import FaultyStore, Gate
+
+
+async def with_archives() -> Disaster:
+    """Topics made before the snapshot, between it and the end of the archive, and after that."""
+    world = await Disaster().begin()
+    await world.topic("in-the-snapshot")
+    snapshot = await world.snapshot(cut=False)
+    await world.topic("archived")
+    first = world.head
+    await world.archive(snapshot.position, first)
+    await world.topic("archived-too")
+    await world.archive(first, world.head)
+    await world.topic("lost")
+    return world
+
+
+def refused_from(call: int) -> Gate:
+    """The first calls succeed; from this one on all are refused."""
+    calls = 0
+
+    async def gate(*_arguments: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls >= call:
+            raise StoreRefusedError("no")
+
+    return gate
+
+
+def names(machine: object) -> list[str]:
+    return [topic.name for topic in machine.topics]  # type: ignore[attr-defined]
+
+
+async def test_what_was_archived_is_there_in_the_next_era_and_the_rest_is_not() -> None:
+    world = await with_archives()
+    marker = await world.recover(log := world.lose())
+    machine = await world.started(log)
+    assert names(machine) == ["in-the-snapshot", "archived", "archived-too"]
+    assert (marker.era, machine.position) == (2, first_position(2))
+    assert machine.digest().hex() == marker.digest
+
+
+async def test_a_dry_run_says_what_there_is_and_writes_nothing() -> None:
+    world = await with_archives()
+    end = world.head
+    before = [info.key for info in await world.store.list_after("", "")]
+    planned = await world.plan(log := world.lose())
+    assert (planned.era, planned.effects.agents) == (2, ("writer",))
+    assert planned.reached < end
+    assert not planned.rebuilt.troubles
+    assert [info.key for info in await world.store.list_after("", "")] == before
+    assert await log.identity() == b""
+
+
+async def test_agents_go_on_behind_the_recovery_and_lose_their_log_again() -> None:
+    world = await with_archives()
+    await world.recover(log := world.lose())
+    await world.started(log)
+    world.writer.log, world.writer.n = log, 0
+    world.writer.cluster = world.cluster
+    await world.writer.open()
+    assert era_of(Position(world.writer.session.incarnation)) == 2
+    await world.writer.write()
+    marker = await world.recover(again := world.lose())
+    assert (marker.era, marker.behind) == (3, first_position(2))
+    assert names(await world.started(again)) == ["in-the-snapshot", "archived", "archived-too"]
+
+
+async def test_the_log_of_the_era_before_is_refused_from_then_on() -> None:
+    world = await with_archives()
+    old = MemoryLog(world.cluster)
+    await world.recover(world.lose())
+    with pytest.raises(ClusterMismatchError, match=r"era 1.*era 2"):
+        await check(world.store, old, CLUSTER, random.Random(1))
+
+
+async def test_an_older_log_that_was_put_back_is_begun_anew() -> None:
+    world = await with_archives()
+    world.cluster.expire(world.writer.session.id)
+    log = MemoryLog(world.cluster)
+    await world.recover(log)
+    machine = await world.started(log)
+    assert names(machine) == ["in-the-snapshot", "archived", "archived-too"]
+
+
+async def test_no_era_begins_under_an_agent_that_lives() -> None:
+    world = await with_archives()
+    with pytest.raises(LiveSessionsError):
+        await world.recover(MemoryLog(world.cluster))
+    await check(world.store, MemoryLog(world.cluster), CLUSTER, random.Random(1))
+
+
+async def test_a_damaged_archive_is_passed_over_where_another_one_says_the_same() -> None:
+    world = await with_archives()
+    (first, second) = [info.key for info in await world.store.list_after("archive/", "")]
+    begin, _ = (Position(int(each, 16)) for each in first.removeprefix("archive/").split("-"))
+    _, end = (Position(int(each, 16)) for each in second.removeprefix("archive/").split("-"))
+    await world.archive(begin, end)
+    damaged = bytearray(await world.store.get(first))
+    damaged[-9] ^= 1
+    await world.store.delete([first])
+    await world.store.put_new(first, [damaged])
+    planned = await world.plan(world.lose())
+    assert planned.reached == end
+
+
+async def test_behind_an_archive_that_is_missing_nothing_is_taken_and_that_is_told() -> None:
+    world = await with_archives()
+    (first, second) = [info.key for info in await world.store.list_after("archive/", "")]
+    await world.store.delete([first])
+    planned = await world.plan(log := world.lose())
+    assert any(second in trouble for trouble in planned.rebuilt.troubles)
+    await world.begin_era(log, planned)
+    assert names(await world.started(log)) == ["in-the-snapshot"]
+
+
+async def test_a_damaged_snapshot_is_passed_over_for_the_one_before() -> None:
+    world = await Disaster().begin()
+    await world.topic("in-both")
+    older = await world.snapshot(cut=False)
+    await world.topic("in-the-newer-one")
+    newer = await world.snapshot(cut=False)
+    await world.archive(older.position, world.head)
+    await world.store.delete([newer.key.replace("manifest", "0000")])
+    planned = await world.plan(log := world.lose())
+    assert any(newer.key in trouble for trouble in planned.rebuilt.troubles)
+    await world.begin_era(log, planned)
+    assert names(await world.started(log)) == ["in-both", "in-the-newer-one"]
+
+
+async def test_a_position_says_how_far() -> None:
+    world = await Disaster().begin()
+    snapshot = await world.snapshot(cut=False)
+    await world.topic("before")
+    wanted = world.head
+    await world.topic("behind")
+    await world.archive(snapshot.position, world.head)
+    planned = await world.plan(log := world.lose(), Until(position=wanted))
+    assert (planned.reached, planned.rebuilt.stopped) == (wanted, True)
+    await world.begin_era(log, planned)
+    assert names(await world.started(log)) == ["before"]
+
+
+async def test_a_recovery_that_stopped_anywhere_is_finished_by_the_next_one() -> None:
+    for stop in range(1, 5):
+        world = await with_archives()
+        log, healthy = world.lose(), world.store
+        planned = await world.plan(log)
+        faulty = FaultyStore(healthy)
+        faulty.before["put_new"] = refused_from(stop)
+        world.store = faulty  # type: ignore[assignment]
+        try:
+            await world.begin_era(log, planned)
+        except StoreRefusedError:
+            world.store = healthy
+            await world.recover(log)
+        world.store = healthy
+        assert names(await world.started(log))[-1] == "archived-too"
+
+
+async def test_a_recovery_that_was_given_up_is_no_obstacle_for_another_one() -> None:
+    world = await with_archives()
+    log = world.lose()
+    marker = await world.recover(log)
+    await world.store.delete([marker.key])
+    until = Until(position=Position(marker.behind - 1))
+    other = await world.recover(log, until)
+    assert other.era == 3
+    assert names(await world.started(log))[-1] == "archived"
+
+
+async def test_a_store_without_snapshots_is_not_recovered_from() -> None:
+    world = await Disaster().begin()
+    with pytest.raises(RecoveryError, match="no snapshot"):
+        await world.plan(world.lose())
+
+
+async def test_another_cluster_s_store_is_not_recovered_from() -> None:
+    world = Disaster()
+    await check(world.store, MemoryLog(world.cluster), "another", random.Random(1))
+    with pytest.raises(RecoveryError, match=r"'another'.*frazil-test"):
+        await world.plan(world.lose())
