@@ -42,7 +42,8 @@ from broker.node import EdgeStats
 from broker.reports import ack_time
 from broker.reports.log_lines import voided_line
 from broker.sasl.rules import rules_by_listener
-from broker.store import truncation
+from broker.store import identity, truncation
+from broker.store.identity import ClusterMismatchError
 from broker.store.truncation import TruncatedLogError
 from broker.workers import seats
 from broker.workers.supervisor import count_of
@@ -209,8 +210,11 @@ async def _log(settings: Settings, *, running: bool) -> AsyncIterator[Finding]:
         begun = loop.time()
         try:
             async with asyncio.timeout(CALL_S_MAX):
+                await identity.enter_own(log)
                 head = await log.head()
                 voids = await log.voids()
+        except ClusterMismatchError as error:
+            yield _bad("log", str(error), error.fault)
         except LogRefusedError as error:
             if running and where.startswith("sqlite:"):
                 yield Finding("log", bad=False, text=f"{where} is in use by the running agent")
@@ -264,7 +268,8 @@ async def _compared(settings: Settings) -> list[Finding]:
 
 
 async def machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
-    """What the log says, up to its end. Raises ReplicaStoppedError and LogReplacedError."""
+    """What the log says, up to its end. Raises ReplicaStoppedError, LogReplacedError and StoreError."""
+    await identity.enter(store, log)
     machine = Machine()
     snapshots = SnapshotStore(store, cluster_identity.ClusterIdentity(settings.cluster_id, ERA))
     replica = Replica(log, machine, LogClientStats(), snapshots)

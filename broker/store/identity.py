@@ -104,6 +104,12 @@ async def enter(store: ObjectStore, log: MetadataLog) -> EraMarker | None:
     return marker
 
 
+async def enter_own(log: MetadataLog) -> None:
+    """Have the log read the era that it says itself it is in. Raises ClusterMismatchError and LogError."""
+    if written := await log.identity():
+        log.enter(decode_log_identity(written).era)
+
+
 def new_life(rng: random.Random) -> str:
     return f"{rng.getrandbits(4 * LIFE_HEX_DIGITS):0{LIFE_HEX_DIGITS}x}"
 

@@ -63,7 +63,8 @@ async def check(store: ObjectStore, log: MetadataLog, machine: Machine) -> None:
             f" {revision_of(head)}, but {trace.key} was written when it had reached"
             f" {revision_of(trace.position)}. An older log was put back (a backup, a copy of the"
             " file), and what was acknowledged since is not in it. Nothing was changed: put the"
-            " newest log back and start again; until then delete nothing from the store"
+            " newest log back and start again, or, if it is lost, begin it anew from the store (frazil recover);"
+            " until then delete nothing from the store"
         )
 
 

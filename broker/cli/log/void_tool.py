@@ -17,6 +17,7 @@ from broker.cli.command_result import ToolError
 from broker.config.settings import Settings
 from broker.environment import now_ms, open_adapters
 from broker.reports.log_lines import describe, lines, place, voided_line
+from broker.store.identity import enter
 from coordinator.commands.codec import CodecError, decode_entry, encode_entry
 from coordinator.commands.entries import Entry, Open, VoidEntry
 from coordinator.log.metadata_log import (
@@ -32,7 +33,7 @@ from coordinator.log.voided import payload_digest
 from coordinator.replica import BadEntryError, ReplicaStoppedError
 from coordinator.snapshot.manifest import decode_published
 from coordinator.snapshot.stream import SnapshotError
-from protocol.types import ERA, INCARNATION_NONE, POSITION_ZERO, Position, era_of
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Position, era_of
 from storage.stores.object_store import ObjectStore, StoreError
 
 BEHIND_MAX: Final = 10_000
@@ -80,6 +81,7 @@ async def _void(
     *,
     ask: Callable[[list[str]], None],
 ) -> list[str]:
+    await enter(store, log)
     logged = await _entry_at(log, position)
     for before in await log.voids():
         if before.position == position:
@@ -117,9 +119,10 @@ async def _void(
 async def _entry_at(log: MetadataLog, position: Position) -> LogEntry:
     """Raises ToolError when there is none."""
     missing = f"there is no entry at {place(position)}"
-    if era_of(position) != ERA:
-        raise ToolError(f"{missing}: positions are like {ERA}:42")
-    if position > (head := await log.head()):
+    head = await log.head()
+    if era_of(position) != era_of(head):
+        raise ToolError(f"{missing}: positions are like {place(head)}")
+    if position > head:
         raise ToolError(f"{missing}: the log ends at {place(head)}")
     try:
         async with aclosing(log.tail(Position(position - 1))) as batches:
