@@ -433,6 +433,7 @@ SHELLS = {
         "jobs.kinds.snapshotting",
         "jobs.kinds.spilling",
         "jobs.kinds.unnamed_objects",
+        "jobs.worker.archiving",
         "jobs.worker.channel",
         "jobs.worker.context",
         "jobs.worker.worker",

@@ -143,11 +143,12 @@ def _job_bytes(sources: Sources) -> dict[tuple[str, str], float]:
 
 
 def _store_calls(sources: Sources) -> dict[str, StoreCalls]:
-    """By cause: of producing, fetching, each job, and what the agent asks beside them."""
+    """By cause: of producing, fetching, archiving, each job, and what the agent asks beside them."""
     written, read = sources.writer.stats, sources.reader.stats
     calls = {
         "produce": StoreCalls(puts=written.puts + written.retries, bytes_written=written.put_bytes),
         "fetch": StoreCalls(gets=read.reads_whole + read.reads_range, bytes_read=read.read_bytes),
+        "archive": sources.jobs.stats.archive(),
         **sources.store_use.calls,
     }
     return calls | {kind.name.lower(): sources.jobs.stats.job(kind) for kind in JobKind}
@@ -177,6 +178,12 @@ def _refused(sources: Sources) -> float:
     """Who has no worker any more does not know what became of them."""
     jobs = sources.jobs
     return jobs.stats.job(JobKind.COLLECT).refused if jobs.worker_running else 0
+
+
+def _archive_behind_ms(sources: Sources) -> float:
+    """Who has no worker any more does not know."""
+    jobs = sources.jobs
+    return 1000 * jobs.stats.worker.archive.behind_s if jobs.worker_running else 0
 
 
 def _snapshot_position(sources: Sources) -> float:
@@ -474,6 +481,18 @@ TABLE: tuple[Row, ...] = (
     Row("frazil_snapshot_age_ms", GAUGE,
         "Since this agent saw a snapshot published; since its start, if it has seen none.",
         lambda s: s.jobs.snapshot_age_ms()),
+    Row("frazil_archive_position", GAUGE,
+        "The log is in the object store to here, by this agent's worker; 0: it has none.",
+        lambda s: s.jobs.stats.worker.archive.position if s.jobs.worker_running else 0),
+    Row("frazil_archive_behind_ms", GAUGE,
+        "Since the oldest entry of the log was applied that this agent's worker has not archived.",
+        _archive_behind_ms),
+    Row("frazil_archive_objects", COUNTER, "Archives of the log written.",
+        lambda s: s.jobs.stats.archive().objects),
+    Row("frazil_archive_bytes", COUNTER, "Bytes of them.",
+        lambda s: s.jobs.stats.archive().bytes_written),
+    Row("frazil_archive_failures", COUNTER, "Calls on the store that were made again for them.",
+        lambda s: s.jobs.stats.archive().failures),
     Row("frazil_log_bytes", GAUGE, "Of the log since the older snapshot, as far as applied here.",
         lambda s: s.log_client.log_bytes),
     Row("frazil_log_bytes_max", GAUGE, "Bound of it: beyond, only jobs write.",

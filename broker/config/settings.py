@@ -214,6 +214,9 @@ class Settings:
     snapshot_log_bytes: int = _setting("snapshot.log.bytes", "128MiB", byte_count(64 * KiB, GiB),
         "A snapshot is made after so much of the metadata log, however soon that is; sooner when that"
         " is more than the newest snapshot, and 8 MiB, counting 256 bytes for an entry besides its own.")
+    log_archive_ms: int = _setting("log.archive.ms", "1000", milliseconds(0, 600_000),
+        "How often, at most, what the metadata log has got is put into the object store, too: so much is"
+        " lost, at most, when the log is. 0: never, and what came after the newest snapshot is lost.")
     merge_interval_ms: int = _setting("merge.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often small spans of partitions are merged into segments.")
     merge_age_ms: int = _setting("merge.age.ms", "60000", milliseconds(0, LONG_MS),

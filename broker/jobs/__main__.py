@@ -113,6 +113,7 @@ async def _tell_status(channel: Channel, worker: Worker) -> None:
         channel.status(
             {
                 "jobs": {kind.name: asdict(each) for kind, each in stats.jobs.items()},
+                "archive": asdict(stats.archive),
                 "memory_bytes": _memory_bytes(),
                 "position": stats.replica.applied_position,
             }

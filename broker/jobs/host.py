@@ -18,6 +18,7 @@ from typing import Final
 
 from broker.cluster.placement import live_agents
 from broker.jobs.claims import FREE_MS_MIN, JobClaims
+from broker.jobs.worker.archiving import ArchiveStats
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import RunWorker, WorkerEndedError
@@ -65,10 +66,12 @@ class HostStats:
         """Of the present worker, or the one before."""
         self._before = {kind: JobStats() for kind in JobKind}
         """Of all workers before that."""
+        self._archive_before = ArchiveStats()
 
     def begin_worker(self) -> None:
         """Another worker counts from nothing."""
         self._before = {kind: self.job(kind) for kind in JobKind}
+        self._archive_before = self.archive()
         self.worker = WorkerStats()
         self.workers_started += 1
 
@@ -87,6 +90,22 @@ class HostStats:
             bytes_written=before.bytes_written + now.bytes_written,
             commands=before.commands + now.commands,
             refused=now.refused,
+        )
+
+    def archive(self) -> ArchiveStats:
+        """Of all workers of this agent; how far it is, of the present one."""
+        before, now = self._archive_before, self.worker.archive
+        return ArchiveStats(
+            position=now.position,
+            behind_s=now.behind_s,
+            objects=before.objects + now.objects,
+            failures=before.failures + now.failures,
+            puts=before.puts + now.puts,
+            gets=before.gets + now.gets,
+            lists=before.lists + now.lists,
+            deletes=before.deletes + now.deletes,
+            bytes_read=before.bytes_read + now.bytes_read,
+            bytes_written=before.bytes_written + now.bytes_written,
         )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from broker.config.settings import Settings
 from broker.environment import software_version, spawn_module
+from broker.jobs.worker.archiving import ArchiveStats
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.pipe_frames import (
     Frame,
@@ -312,6 +313,7 @@ class WorkerProcess:
         try:
             for name, numbers in fields["jobs"].items():
                 self._stats.jobs[JobKind[name]] = JobStats(**numbers)
+            self._stats.archive = ArchiveStats(**fields["archive"])
             self._stats.memory_bytes = int(fields["memory_bytes"])
             self._stats.replica.applied_position = Position(fields["position"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:

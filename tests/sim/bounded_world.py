@@ -276,7 +276,7 @@ class BoundedWorld(RecordsWorld):
         strange = [
             key
             for key in sorted(self.store._objects)
-            if not key.startswith((*PREFIXES, "snapshots/", "clock/", "checkpoints/"))
+            if not key.startswith((*PREFIXES, "archive/", "snapshots/", "clock/", "checkpoints/"))
             and key not in CLUSTER_FILES
         ]
         if strange:

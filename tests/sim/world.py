@@ -23,14 +23,15 @@ from broker.agent import Agent, AgentError
 from broker.calls.pauses import PauseClock
 from broker.composition import Parts
 from broker.config import settings as config
+from broker.jobs import worker as job_worker
 from broker.jobs.kinds import spill_plan
-from broker.jobs.worker import worker as job_worker
 from broker.node import Node
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log_client import Applied
 from storage.stores.memory import MemoryStore
 from tests.kit import own_entries
 from tests.kit.agents import NOW_MS, settings
+from tests.kit.archives import recovered
 from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
@@ -46,6 +47,7 @@ JOBS = {
     "spill.interval.ms": "1500",
     "spill.age.ms": "500",
     "collect.interval.ms": "1500",
+    "log.archive.ms": "500",
     "log.segment.delete.delay.ms": "1000",
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "1500",
@@ -119,6 +121,7 @@ class Life:
 class World:
     """A cluster, and what a run of it is about."""
 
+    cluster_id: ClassVar[str] = "sim"
     faults_s: ClassVar[float] = 40.0
     leaves: ClassVar[bool] = False
     """Agents also leave in peace and come back."""
@@ -138,6 +141,7 @@ class World:
         zones = dict(zip(addresses, self.shape.zones, strict=False))
         self.addresses = Addresses(addresses, zones)
         self._digests: dict[int, tuple[bytes, str]] = {}
+        """By position, and whose they were."""
 
     # What a run is about; each kind of world says it.
 
@@ -263,7 +267,7 @@ class World:
         host, port = life.address
         given = {
             "listen": f"{host}:{port}",
-            "cluster.id": "sim",
+            "cluster.id": self.cluster_id,
             "node.name": life.name,
             "zone": self.addresses.zones.get(life.address, ""),
             "cache.bytes": "1MiB",
@@ -283,6 +287,27 @@ class World:
         self.loop.kill(life.owner)
         self.network.reset(life.owner)
         life.agent = None
+
+    async def archive_left(self) -> list[str]:
+        """What the newest snapshot and the archives do not tell of the log as it is now; in the end."""
+        since, deadline_s = self.log.head(), self.loop.time() + SETTLE_S
+        while True:
+            machines = [node.log_client.machine for _, node in self.nodes]
+            newest = max(machines, key=lambda machine: machine.position)
+            try:
+                found = await recovered(self.store, newest, cluster_id=self.cluster_id)
+            except AssertionError as error:
+                return [f"archives lead nowhere: {error}"]
+            if found.position >= since:
+                break
+            if self.loop.time() >= deadline_s:
+                return [f"the log is archived to {found.position:#x} only, not to {since:#x}"]
+            await asyncio.sleep(5.0)
+        digest, owner = self._digests[found.position]
+        if found.digest() != digest:
+            where = f"{found.position:#x}"
+            return [f"archives lead to another machine than that of {owner} at {where}"]
+        return []
 
     def failures(self) -> list[str]:
         """Agents that ended by themselves, and errors that nobody caught: both are bugs."""
@@ -418,6 +443,8 @@ async def _simulate(world: World) -> list[str]:
     world.stop(workers)
     found += await finish(working)
     found += await world.settle()
+    if world.shape.jobs:
+        found += await world.archive_left()
     return found + ended(watching)
 
 
@@ -445,7 +472,7 @@ def _failed(tasks: Iterable[asyncio.Task[None]]) -> list[str]:
 
 @contextlib.contextmanager
 def _heard() -> Iterator[list[str]]:
-    """Rounds of jobs that failed by a bug: a worker only says so, and goes on."""
+    """Rounds of jobs, and archives, that failed by a bug: a worker only says so, and goes on."""
     bugs: list[str] = []
     logger = logging.getLogger(job_worker.__name__)
 

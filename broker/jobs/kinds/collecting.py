@@ -3,13 +3,15 @@
 What a predecessor listed and did not come to delete goes first. Orphans, which no command ever
 named, are found by listing the bucket, seldom: in the first round of a worker, then hourly, or
 when somebody asks. A listing that is cut off begins again; what was found on the way is gone.
-Checkpoints of agents that have ended go with them.
+Checkpoints of agents that have ended go with them. Old snapshots and archives of the log go in
+every round.
 
 What the store refuses to delete is forgotten as well, so that it never fills the list of what
 waits. This worker tries it again as often as it lists the bucket; a later one meets it as an orphan.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from broker.jobs.kinds import collection_plan
@@ -38,6 +40,7 @@ async def run(context: JobContext) -> None:
                 await _doom(context, list(orphans))
     async for page in pages(context.store, collection_plan.SNAPSHOTS):
         await context.delete_leftovers(collection_plan.old_snapshots(machine, page))
+    await _archives(context)
     if context.stats.refused:
         note = f"the object store refused to delete {context.stats.refused} (see the agent's log)"
         context.report(0, 0, note)
@@ -49,6 +52,16 @@ async def _checkpoints(context: JobContext) -> int | None:
     old = collection_plan.old_checkpoints(context.machine, found)
     await context.delete_leftovers([checkpoint.key for checkpoint in old])
     return collection_plan.begun_ms(context.machine, found)
+
+
+async def _archives(context: JobContext) -> None:
+    """Delete old archives of the log; there are many, and the old ones are listed first."""
+    machine = context.machine
+    async with aclosing(pages(context.store, collection_plan.ARCHIVES)) as listing:
+        async for page in listing:
+            await context.delete_leftovers(collection_plan.old_archives(machine, page))
+            if collection_plan.are_all_needed(machine, page[-1].key):
+                return
 
 
 async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:

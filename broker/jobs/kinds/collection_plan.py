@@ -8,7 +8,8 @@ when it is older, by the store's clock, than every live agent, it is an orphan. 
 the log is not what it was when the object was written: then a live agent did not write it, and
 numbers say nothing.
 
-Snapshots go when two newer ones are published, or when they were given up.
+Snapshots go when two newer ones are published, or when they were given up; archives of the log when they lie
+before the oldest snapshot that is kept.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 from coordinator.machine.machine import Machine
 from protocol.types import Position, leader_epoch
+from storage.formats import log_archive
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.spans import ObjectId
 from storage.stores.object_store import ObjectInfo
@@ -24,6 +26,7 @@ from storage.stores.object_store import ObjectInfo
 OBJECTS_PER_COMMAND_MAX: Final = 1000
 PREFIXES: Final = ("chunks/", "segments/", "indexes/")
 SNAPSHOTS: Final = "snapshots/"
+ARCHIVES: Final = f"{log_archive.FOLDER}/"
 SNAPSHOT_GRACE_MS: Final = 600_000
 """Somebody may be loading it; and the log may name it for a while after the machine does not."""
 
@@ -164,3 +167,31 @@ def _snapshot_position(key: str) -> int | None:
         return int(folder, 16)
     except ValueError:
         return None
+
+
+def oldest_kept(machine: Machine) -> Position | None:
+    """Of the snapshots that somebody may start from, the oldest; None: that is the log's beginning."""
+    older = machine.snapshots.older
+    return None if older is None else older.position
+
+
+def old_archives(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]:
+    """Keys of archives that lead to no snapshot that is kept, nor on from one."""
+    kept = oldest_kept(machine)
+    for info in infos:
+        archived = _archived(info.key)
+        if kept is not None and archived is not None and archived[1] <= kept:
+            yield info.key
+
+
+def are_all_needed(machine: Machine, after: str) -> bool:
+    """Whether archives that are listed after the key are none that may go."""
+    kept, archived = oldest_kept(machine), _archived(after)
+    return kept is None or (archived is not None and archived[0] >= kept)
+
+
+def _archived(key: str) -> tuple[Position, Position] | None:
+    try:
+        return log_archive.range_of(key)
+    except ValueError:
+        return None  # Somebody else's.

@@ -6,7 +6,7 @@ log turn out to be older than the store (`broker.store.truncation`), they are re
 acknowledged: so they can be counted and listed before.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.jobs.kinds import collection_plan
@@ -66,7 +66,7 @@ async def checkpoints(store: ObjectStore) -> dict[LogCheckpoint, int]:
     return found
 
 
-async def pages(store: ObjectStore, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
+async def pages(store: ObjectStore, prefix: str) -> AsyncGenerator[Sequence[ObjectInfo], None]:
     """All objects under the prefix. Raises StoreError."""
     after = ""
     while page := await store.list_after(prefix, after):

@@ -1,9 +1,9 @@
 """What runs the jobs: a replica of its own, and a round of each kind when its turn has come.
 
 The worker holds nothing: it loads the newest snapshot, follows the log by its link to the agent,
-and runs the kinds that its incarnation holds by its own replica. It ends by being cancelled, or
-by an error that says why it cannot go on; whoever runs it starts another one. A round that fails
-harms no other kind; it is told, counted and repeated later.
+runs the kinds that its incarnation holds by its own replica, and archives what that applies. It
+ends by being cancelled, or by an error that says why it cannot go on; whoever runs it starts another
+one. A round that fails harms no other kind; it is told, counted and repeated later.
 
 Left out: how the worker came to be (`child`, `__main__`), claims, and the log itself.
 """
@@ -18,6 +18,7 @@ from typing import Final, Protocol, cast
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
 from broker.dynamic.in_force import SettingsInForce
+from broker.jobs.worker.archiving import Archiver, ArchiveStats
 from broker.jobs.worker.context import (
     JobContext,
     JobStats,
@@ -80,6 +81,7 @@ class WorkerStats:
     def __init__(self) -> None:
         self.jobs: dict[JobKind, JobStats] = {kind: JobStats() for kind in JobKind}
         self.replica = LogClientStats()
+        self.archive = ArchiveStats()
         self.memory_bytes = 0
         """Resident, of a worker that is a process; else 0."""
 
@@ -101,7 +103,16 @@ class Worker:
         self.machine = Machine()
         self.started = False
         """The log's end was reached."""
-        self._log = _CountedLog(link)
+        self._archiver = Archiver(
+            link,
+            machine=self.machine,
+            store=store,
+            cluster_id=settings.cluster_id,
+            incarnation=incarnation,
+            every_ms=settings.log_archive_ms,
+            stats=self.stats.archive,
+        )
+        self._log = _ObservedLog(link, self._archiver)
         self._link = link
         self._replica = Replica(
             # It only reads.
@@ -150,6 +161,7 @@ class Worker:
                 now_ms=_now_ms(),
             )
             self._schedule = schedule
+            tasks.create_task(self._archiver.run(), name="archive of the log")
             await self._begin_rounds(schedule, tasks)
 
     # What happens.
@@ -168,6 +180,7 @@ class Worker:
             self._schedule.set_intervals(intervals_ms(self._settings_now()), now_ms=_now_ms())
 
     def _applied(self, applied: Applied) -> None:
+        self._archiver.applied(applied)
         self._refresh_settings()
         if self._schedule is not None:
             self._schedule.applied(applied.entry.commands)
@@ -309,20 +322,27 @@ class Worker:
         await self._paced(length)
 
 
-class _CountedLog:
-    """The log as the link has it, and how much was read of it, as `Schedule.due` counts it."""
+class _ObservedLog:
+    """The log as the link has it; what the replica reads is archived, and counted as `Schedule.due` counts it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, archiver: Archiver) -> None:
         self.bytes_read = 0
         self.snapshots = link.snapshots
-        self.voids = link.voids
         self.head = link.head
-        self._tail = link.tail
+        self._link = link
+        self._archiver = archiver
+
+    async def voids(self) -> Sequence[VoidedEntry]:
+        found = await self._link.voids()
+        self._archiver.voids_read(found)
+        return found
 
     async def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]:
-        async with aclosing(self._tail(after)) as batches:
+        self._archiver.tail_begun(after)
+        async with aclosing(self._link.tail(after)) as batches:
             async for batch in batches:
                 self.bytes_read += sum([ENTRY_BYTES + len(entry.payload) for entry in batch])
+                self._archiver.read(batch)
                 yield batch
 
 

@@ -259,12 +259,14 @@ async def test_the_workers_numbers_reach_the_agent() -> None:
                 "commands": 6,
             }
         }
-        channel.status({"jobs": jobs, "memory_bytes": 1000, "position": 8})
+        archive = {"position": 7, "behind_s": 1.5, "objects": 3, "puts": 4}
+        channel.status({"jobs": jobs, "archive": archive, "memory_bytes": 1000, "position": 8})
         await writer.drain()
 
     ends = await play(work)
     assert ends.stats.jobs[JobKind.MERGE].runs == 3
     assert ends.stats.memory_bytes == 1000
+    assert (ends.stats.archive.behind_s, ends.stats.archive.puts) == (1.5, 4)
 
 
 @pytest.mark.parametrize(
