@@ -23,7 +23,7 @@ from coordinator.snapshot.snapshot import restoring
 from coordinator.snapshot.store import SnapshotStore, run_steps
 from coordinator.snapshot.stream import SnapshotError
 from protocol.fault_codes import FaultError
-from protocol.types import Position, era_of
+from protocol.types import ERA, POSITION_ZERO, Position, era_of
 from storage.formats import log_archive
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.log_archive import ArchiveFormatError, LogArchive, decode_archive
@@ -66,8 +66,8 @@ class Rebuilt:
     """What was made."""
 
     machine: Machine
-    snapshot: StoredSnapshot
-    """That it began with."""
+    begun: Position
+    """Of the snapshot that it began with; POSITION_ZERO: with nothing, as the log did."""
     entries: int = 0
     """Applied after it."""
     clock_ms: int = 0
@@ -91,10 +91,10 @@ async def rebuild(
 
     Raises RecoveryError: there is no snapshot to begin with, or an archive contradicts it; and StoreError.
     """
-    troubles: list[str] = []
-    rebuilt = await _restored(store, cluster, until, troubles, tell=tell)
     ranges = await _ranges(store)
     tell(f"{len(ranges)} archives of the log")
+    rebuilt = await _restored(store, cluster, until, ranges, tell=tell)
+    troubles = rebuilt.troubles
     while not rebuilt.stopped and (
         links := chain(
             [each for each in ranges if each.last > rebuilt.machine.position],
@@ -124,11 +124,12 @@ async def _restored(
     store: ObjectStore,
     cluster: ClusterIdentity,
     until: Until,
-    troubles: list[str],
+    ranges: list[ArchiveRange],
     *,
     tell: Callable[[str], None],
 ) -> Rebuilt:
-    """The newest snapshot that can be used."""
+    """The newest snapshot that can be used; nothing, when there are archives of all that came of it."""
+    troubles: list[str] = []
     source = SnapshotStore(store, cluster)
     stored = await stored_snapshots(store)
     found = [each for each in stored if era_of(each.position) <= cluster.era]
@@ -142,7 +143,10 @@ async def _restored(
             troubles.append(f"{snapshot.key} cannot be used: {error}")
             continue
         tell(f"the snapshot at {place(snapshot.position)}")
-        return Rebuilt(machine, snapshot, troubles=troubles)
+        return Rebuilt(machine, snapshot.position, troubles=troubles)
+    if cluster.era == ERA and chain(ranges, POSITION_ZERO):
+        tell("no snapshot: the log from its beginning")
+        return Rebuilt(Machine(), POSITION_ZERO, troubles=troubles)
     if not found:
         raise RecoveryError(
             "there is no snapshot in the object store: is it the right bucket, prefix or folder?"
@@ -207,7 +211,7 @@ def _applying(rebuilt: Rebuilt, archive: LogArchive, until: Until) -> Generator[
     if machine.position == archive.last and machine.digest() != archive.digest:
         raise RecoveryError(
             f"the archive up to {place(archive.last)} contradicts the snapshot at"
-            f" {place(rebuilt.snapshot.position)} (P13): one of them is damaged, or not this cluster's."
+            f" {place(rebuilt.begun)} (P13): one of them is damaged, or not this cluster's."
             " Recover to before it (--to-position)"
         )
 

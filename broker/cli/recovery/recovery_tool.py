@@ -82,7 +82,7 @@ def view(planned: Plan) -> dict[str, Any]:
     return {
         "cluster": planned.cluster_id,
         "era": planned.era,
-        "snapshot": place(rebuilt.snapshot.position),
+        "snapshot": place(rebuilt.begun) if rebuilt.begun else None,
         "entries": rebuilt.entries,
         "reached": place(planned.reached),
         "newest_entry_ms": rebuilt.clock_ms or None,
@@ -98,10 +98,11 @@ def view(planned: Plan) -> dict[str, Any]:
 def lines(planned: Plan) -> list[str]:
     """What was found and what will become of it."""
     rebuilt, effects = planned.rebuilt, planned.effects
+    begun = f"the snapshot at {place(rebuilt.begun)}" if rebuilt.begun else "no snapshot"
     told = [
         f"cluster {planned.cluster_id!r} goes on in era {planned.era}, behind {place(planned.reached)}",
         (
-            f"    made of the snapshot at {place(rebuilt.snapshot.position)} and {rebuilt.entries} entries"
+            f"    made of {begun} and {rebuilt.entries} entries"
             f" that were archived behind it{_newest(rebuilt.clock_ms)}"
         ),
     ]

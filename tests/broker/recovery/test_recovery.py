@@ -8,7 +8,7 @@ from broker.recovery.rebuilding import RecoveryError, Until
 from broker.store.identity import ClusterMismatchError, check
 from coordinator.log.memory import MemoryLog
 from coordinator.log.metadata_log import LiveSessionsError
-from protocol.types import Position, era_of, first_position
+from protocol.types import POSITION_ZERO, Position, era_of, first_position
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.recovery.disaster import CLUSTER, Disaster
 from tests.kit.faults import FaultyStore, Gate
@@ -183,7 +183,16 @@ async def test_a_recovery_that_was_given_up_is_no_obstacle_for_another_one() -> 
     assert names(await world.started(log))[-1] == "archived"
 
 
-async def test_a_store_without_snapshots_is_not_recovered_from() -> None:
+async def test_a_young_cluster_without_a_snapshot_is_recovered_from_its_archives() -> None:
+    world = await Disaster().begin()
+    await world.topic("archived")
+    await world.archive(POSITION_ZERO, world.head)
+    await world.topic("lost")
+    await world.recover(log := world.lose())
+    assert names(await world.started(log)) == ["archived"]
+
+
+async def test_a_store_without_snapshots_and_archives_is_not_recovered_from() -> None:
     world = await Disaster().begin()
     with pytest.raises(RecoveryError, match="no snapshot"):
         await world.plan(world.lose())
