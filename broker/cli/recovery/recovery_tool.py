@@ -98,7 +98,9 @@ def view(planned: Plan) -> dict[str, Any]:
 def lines(planned: Plan) -> list[str]:
     """What was found and what will become of it."""
     rebuilt, effects = planned.rebuilt, planned.effects
-    begun = f"the snapshot at {place(rebuilt.begun)}" if rebuilt.begun else "no snapshot"
+    begun = (
+        f"the snapshot at {place(rebuilt.begun)}" if rebuilt.begun else "the beginning of the log"
+    )
     told = [
         f"cluster {planned.cluster_id!r} goes on in era {planned.era}, behind {place(planned.reached)}",
         (
