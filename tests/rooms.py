@@ -430,6 +430,7 @@ SHELLS = {
         "jobs.kinds.merging",
         "jobs.kinds.moving",
         "jobs.kinds.retention",
+        "jobs.kinds.snapshot_pins",
         "jobs.kinds.snapshotting",
         "jobs.kinds.spilling",
         "jobs.kinds.unnamed_objects",

@@ -54,6 +54,7 @@ from coordinator.log.metadata_log import LogError
 from coordinator.log_client import LogClient, NotDoneError
 from coordinator.machine.machine import Machine
 from coordinator.machine.plan_view import topic_plan
+from coordinator.snapshot import keeping
 from coordinator.tables.pins import PINS_MAX
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
@@ -436,6 +437,7 @@ async def _pin(request: web.Request) -> web.StreamResponse:
         raise _RefusedError(400, 'send {"name": text, "lifetime_ms": number}') from error
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise _RefusedError(400, "name: 1 to 100 printable characters")
+    _refuse_reserved(name)
     whole = isinstance(lifetime_ms, int) and not isinstance(lifetime_ms, bool)
     if not whole or not 0 < lifetime_ms <= PIN_MS_MAX:
         raise _RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")
@@ -459,8 +461,14 @@ async def _pin(request: web.Request) -> web.StreamResponse:
 
 async def _unpin(request: web.Request) -> web.StreamResponse:
     name = request.match_info["name"]
+    _refuse_reserved(name)
     await _propose(request, Unpin(name))
     return _json({"name": name})
+
+
+def _refuse_reserved(name: str) -> None:
+    if name.startswith(keeping.PREFIX):
+        raise _RefusedError(400, f"name: {keeping.PREFIX}… are the pins that keep snapshots")
 
 
 async def _propose(request: web.Request, command: Command) -> Outcome:

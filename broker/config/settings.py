@@ -52,6 +52,7 @@ from broker.config.value_types import (
 )
 from broker.config.values import SettingsError
 from coordinator.commands.entries import Listener
+from coordinator.snapshot.keeping import RETENTION_MS_MAX
 from coordinator.tables.incarnations import NODE_NAME_MAX
 
 T = TypeVar("T")
@@ -217,6 +218,9 @@ class Settings:
     log_archive_ms: int = _setting("log.archive.ms", "1000", milliseconds(0, 600_000),
         "How often, at most, what the metadata log has got is put into the object store, too: so much is"
         " lost, at most, when the log is. 0: never, and what came after the newest snapshot is lost.")
+    snapshot_retention_ms: int = _setting("snapshot.retention.ms", "0", milliseconds(0, RETENTION_MS_MAX),
+        "How long snapshots are kept to go back to, with all that they point at: all for an hour, one"
+        " an hour for a day, one of six hours for up to 30 days. 0: only the two newest.")
     merge_interval_ms: int = _setting("merge.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often small spans of partitions are merged into segments.")
     merge_age_ms: int = _setting("merge.age.ms", "60000", milliseconds(0, LONG_MS),

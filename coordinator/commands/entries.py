@@ -300,7 +300,7 @@ class ChunkCommitted:
 @dataclass(frozen=True, slots=True)
 class Pinned:
     position: Position
-    expires_ms: int
+    expires_ms: Int64
     """In the machine's time."""
 
 

@@ -16,6 +16,7 @@ Left out: when an object may be doomed (`bounding`).
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
@@ -119,14 +120,36 @@ class Objects:
         slot = self._slots.get((incarnation, kind))
         return slot is not None and self._writer(slot).is_referenced(number)
 
-    def unreferenced(self) -> Iterator[Unreferenced]:
-        """Committed objects that nothing points at: by writer, and of each the oldest first."""
+    def referenced(self) -> Iterator[tuple[ObjectId, int]]:
+        """Objects that rows point at, and how long each is: by writer, and of each by number."""
         for writer in [*self._writers]:
             if writer is not None:
-                for number, position, time_ms in _UNREFERENCED.iter_unpack(
-                    bytes(writer.unreferenced)
-                ):
+                lengths = memoryview(bytes(writer.lengths)).cast("I")
+                references = memoryview(bytes(writer.references)).cast("I")
+                for index, (length, count) in enumerate(zip(lengths, references, strict=True)):
+                    if count:
+                        yield writer.id(writer.first + index), length
+
+    def unreferenced(self, through: Position | None = None) -> Iterator[Unreferenced]:
+        """Committed objects that nothing points at: by writer, and of each the oldest first.
+
+        `through`: only those that were let go of there or before.
+        """
+        for writer in [*self._writers]:
+            if writer is not None:
+                column = writer.unreferenced
+                end = len(column) if through is None else _rows_through(column, through)
+                for number, position, time_ms in _UNREFERENCED.iter_unpack(bytes(column[:end])):
                     yield Unreferenced(writer.id(number), Position(position), time_ms)
+
+    def waiting(self, incarnation: Incarnation, kind: ObjectKind, numbers: set[int]) -> set[int]:
+        """Those of these numbers whose objects are unreferenced or doomed."""
+        if (slot := self._slots.get((incarnation, kind))) is None:
+            return set()
+        writer = self._writer(slot)
+        # There may be millions.
+        unreferenced = memoryview(writer.unreferenced).cast("I")[::_UNREFERENCED_WORDS].tolist()
+        return numbers.intersection(unreferenced) | numbers.intersection(writer.doomed)
 
     def doomed(self) -> Iterator[ObjectId]:
         """What was doomed and not forgotten yet, by writer."""
@@ -282,6 +305,15 @@ def _unused(references: bytearray) -> int:
     """How many numbers in front nothing points at; at some behind them something does."""
     words = memoryview(references).cast("I")
     return next(index for index, count in enumerate(words) if count)
+
+
+def _rows_through(unreferenced: bytearray, position: Position) -> int:
+    """Where the rows end that are of this position or before."""
+    rows = range(len(unreferenced) // _UNREFERENCED.size)
+    size = _UNREFERENCED.size
+    return size * bisect_right(
+        rows, position, key=lambda row: _UNREFERENCED.unpack_from(unreferenced, row * size)[1]
+    )
 
 
 def _places(unreferenced: bytearray, numbers: set[int]) -> list[int]:

@@ -3,8 +3,8 @@
 What a predecessor listed and did not come to delete goes first. Orphans, which no command ever
 named, are found by listing the bucket, seldom: in the first round of a worker, then hourly, or
 when somebody asks. A listing that is cut off begins again; what was found on the way is gone.
-Checkpoints of agents that have ended go with them. Old snapshots and archives of the log go in
-every round.
+Checkpoints of agents that have ended go with them. Snapshots go first, and what they alone point at
+after them; old archives of the log go in every round.
 
 What the store refuses to delete is forgotten as well, so that it never fills the list of what
 waits. This worker tries it again as often as it lists the bucket; a later one meets it as an orphan.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from broker.jobs.kinds import collection_plan
+from broker.jobs.kinds import collection_plan, snapshot_pins
 from broker.jobs.kinds.collection_plan import OBJECTS_PER_COMMAND_MAX
 from broker.jobs.kinds.unnamed_objects import checkpoints, pages
 from broker.jobs.worker.context import JobContext
@@ -30,6 +30,8 @@ async def run(context: JobContext) -> None:
     if everything:
         await context.try_refused_again()
     await _delete(context, list(machine.objects.doomed()))
+    await snapshot_pins.renew(context)
+    await _snapshots(context)
     grace_ms = context.settings.kafka.log_segment_delete_delay_ms
     await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))
     if everything:
@@ -38,12 +40,18 @@ async def run(context: JobContext) -> None:
             async for page in pages(context.store, prefix):
                 orphans = collection_plan.orphans(machine, page, begun_ms=begun_ms)
                 await _doom(context, list(orphans))
-    async for page in pages(context.store, collection_plan.SNAPSHOTS):
-        await context.delete_leftovers(collection_plan.old_snapshots(machine, page))
     await _archives(context)
     if context.stats.refused:
         note = f"the object store refused to delete {context.stats.refused} (see the agent's log)"
         context.report(0, 0, note)
+
+
+async def _snapshots(context: JobContext) -> None:
+    """Delete those that nobody starts from, and nothing keeps."""
+    found = [
+        info async for page in pages(context.store, collection_plan.SNAPSHOTS) for info in page
+    ]
+    await context.delete_leftovers(collection_plan.old_snapshots(context.machine, found))
 
 
 async def _checkpoints(context: JobContext) -> int | None:

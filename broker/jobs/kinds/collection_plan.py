@@ -8,19 +8,21 @@ when it is older, by the store's clock, than every live agent, it is an orphan. 
 the log is not what it was when the object was written: then a live agent did not write it, and
 numbers say nothing.
 
-Snapshots go when two newer ones are published, or when they were given up; archives of the log when they lie
-before the oldest snapshot that is kept.
+Snapshots go when two newer ones are published, or when they were given up, unless a pin keeps them
+(`coordinator.snapshot.keeping`); archives of the log when they lie before the oldest snapshot that is kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from coordinator.machine.machine import Machine
-from protocol.types import Position, leader_epoch
+from coordinator.snapshot import keeping
+from coordinator.snapshot.manifest import manifest_key
+from protocol.types import Incarnation, Position, leader_epoch
 from storage.formats import log_archive
 from storage.formats.log_checkpoint import LogCheckpoint
-from storage.formats.spans import ObjectId
+from storage.formats.spans import ObjectId, ObjectKind
 from storage.stores.object_store import ObjectInfo
 
 OBJECTS_PER_COMMAND_MAX: Final = 1000
@@ -36,8 +38,8 @@ def collectable(machine: Machine, *, grace_ms: int) -> Iterator[ObjectId]:
     horizon = _horizon(machine)
     if horizon is None:
         return
-    for object_id, since, since_ms in machine.objects.unreferenced():
-        if since <= horizon and since_ms <= machine.time_ms - grace_ms:
+    for object_id, _, since_ms in machine.objects.unreferenced(through=horizon):
+        if since_ms <= machine.time_ms - grace_ms:
             yield object_id
 
 
@@ -49,6 +51,15 @@ def _horizon(machine: Machine) -> Position | None:
     horizon = min(each.position for each in published)
     pinned = machine.pins.oldest(machine.time_ms)
     return horizon if pinned is None else min(horizon, pinned)
+
+
+def kept_since(machine: Machine) -> Position | None:
+    """No snapshot that is kept is older than this; None: all may still be needed."""
+    published = machine.snapshots.published
+    if len(published) < 2:
+        return None
+    pins = keeping.snapshot_pins(machine.pins, machine.time_ms)
+    return min([*[each.position for each in published], *[each.position for each in pins]])
 
 
 class Unnamed(NamedTuple):
@@ -64,17 +75,21 @@ def unnamed(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[Unnamed]:
     The machine must have been at its position before they were listed. What is listed and
     collectable, but waits, is left out; keys of other things are, too.
     """
-    waiting = {each.object_id for each in machine.objects.unreferenced()}
-    waiting.update(machine.objects.doomed())
-    for info in infos:
-        object_id = _object_id(info.key)
-        if (
-            object_id is not None
-            and object_id not in waiting
-            and not machine.objects.is_referenced(object_id)
-            and _is_past(machine, object_id)
-        ):
-            yield Unnamed(object_id, info)
+    found = [
+        Unnamed(object_id, info)
+        for info in infos
+        if (object_id := _object_id(info.key)) is not None
+        and not machine.objects.is_referenced(object_id)
+        and _is_past(machine, object_id)
+    ]
+    numbers: dict[tuple[Incarnation, ObjectKind], set[int]] = {}
+    for (incarnation, number, kind), _ in found:
+        numbers.setdefault((incarnation, kind), set()).add(number)
+    waiting = {writer: machine.objects.waiting(*writer, those) for writer, those in numbers.items()}
+    for each in found:
+        incarnation, number, kind = each.object_id
+        if number not in waiting[incarnation, kind]:
+            yield each
 
 
 def orphans(
@@ -137,47 +152,55 @@ def _is_past(machine: Machine, object_id: ObjectId) -> bool:
     return writer is None or object_id.number <= writer.newest(object_id.kind)
 
 
-def old_snapshots(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Keys of snapshots that nobody will start from."""
+def old_snapshots(machine: Machine, infos: Collection[ObjectInfo]) -> Iterator[str]:
+    """Keys of snapshots that nobody will start from, and that nothing keeps.
+
+    `infos`: all that there are, listed when the machine was at its position or later.
+    """
     published = machine.snapshots.published
     if len(published) < 2:
         return
-    kept = {each.position for each in published}
+    stays = {each.position for each in published}
+    newest, older = max(stays), min(stays)
     begun = machine.snapshots.begun
     if begun is not None:
-        kept.add(begun.position)
-    newest = max(each.position for each in published)
+        stays.add(begun.position)
+    # One between the two that are published is of a round that ended early: nobody ever began with it.
+    given_up = range(older + 1, newest)
+    there = {info.key for info in infos}
+    whole = [
+        position
+        for position in {_snapshot_position(key) for key in there}
+        if position is not None
+        and manifest_key(position) in there
+        and (position not in given_up or position in stays)
+    ]
+    stays |= keeping.kept(whole, keeping.snapshot_pins(machine.pins, machine.time_ms)).keys()
     for info in infos:
         position = _snapshot_position(info.key)
         if (
             position is not None
-            and position not in kept
+            and position not in stays
             and position < newest
-            and info.modified_ms <= machine.time_ms - SNAPSHOT_GRACE_MS
+            and (position in given_up or info.modified_ms <= machine.time_ms - SNAPSHOT_GRACE_MS)
         ):
             yield info.key
 
 
-def _snapshot_position(key: str) -> int | None:
+def _snapshot_position(key: str) -> Position | None:
     """Of the snapshot that the object is a part of; None: it is something else."""
     folder, _, rest = key.removeprefix(SNAPSHOTS).partition("/")
     if not key.startswith(SNAPSHOTS) or not rest or len(folder) != 16:
         return None
     try:
-        return int(folder, 16)
+        return Position(int(folder, 16))
     except ValueError:
         return None
 
 
-def oldest_kept(machine: Machine) -> Position | None:
-    """Of the snapshots that somebody may start from, the oldest; None: that is the log's beginning."""
-    older = machine.snapshots.older
-    return None if older is None else older.position
-
-
 def old_archives(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]:
     """Keys of archives that lead to no snapshot that is kept, nor on from one."""
-    kept = oldest_kept(machine)
+    kept = kept_since(machine)
     for info in infos:
         archived = _archived(info.key)
         if kept is not None and archived is not None and archived[1] <= kept:
@@ -186,7 +209,7 @@ def old_archives(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]
 
 def are_all_needed(machine: Machine, after: str) -> bool:
     """Whether archives that are listed after the key are none that may go."""
-    kept, archived = oldest_kept(machine), _archived(after)
+    kept, archived = kept_since(machine), _archived(after)
     return kept is None or (archived is not None and archived[0] >= kept)
 
 

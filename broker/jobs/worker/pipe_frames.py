@@ -25,6 +25,8 @@ from coordinator.commands.entries import (
     Done,
     Entry,
     Outcome,
+    Pin,
+    Pinned,
     PurgePartitions,
     Rejected,
 )
@@ -73,6 +75,7 @@ WORKER_COMMANDS: Final = (
     DoomObjects,
     ForgetObjects,
     PurgePartitions,
+    Pin,
 )
 """What jobs may propose; claims are the agent's."""
 
@@ -270,7 +273,7 @@ def proposal_of(body: bytes) -> tuple[int, Command]:
     return ticket, entry.commands[0]
 
 
-_OUTCOMES: Final = (Done, Rejected, LogsTrimmed, RowsMoved, ObjectsDoomed)
+_OUTCOMES: Final = (Done, Rejected, LogsTrimmed, RowsMoved, ObjectsDoomed, Pinned)
 """Of the commands that jobs propose."""
 _OUTCOME_LAYOUTS: Final = [layout_of(kind) for kind in _OUTCOMES]
 

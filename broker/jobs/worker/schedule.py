@@ -2,8 +2,8 @@
 
 Retention, merging, spilling, compaction and collection look again after their interval, since
 time alone makes records old. A snapshot is worth its bytes only when the machine has changed:
-twice after the newest change, since objects go, and the log is cut, by the older of two. Ticks and
-the like are no changes, but there must not be ever more of them in the log, nor may they fill its
+twice after the newest change, since objects go, and the log is cut, by the older of two. Ticks,
+what keeps snapshots, and the like are no changes, but there must not be ever more of them in the log, nor may they fill its
 budget, so many entries or bytes are a reason as well. Who starts has to load the newest snapshot and to apply
 what came since: the next is due when that has become as much as the snapshot, within two bounds, so that
 neither grows alone and snapshots cost no more than the log. Rounds that fail are repeated after pauses that double.
@@ -19,6 +19,7 @@ from broker.config.settings import Settings
 from coordinator.commands.declaration import DECLARATIONS
 from coordinator.commands.entries import Command
 from coordinator.commands.job_commands import JobKind
+from coordinator.snapshot.keeping import is_snapshot_pin
 from protocol.types import POSITION_ZERO, Position
 from storage.stores.retry_policy import RetryPolicy
 
@@ -85,7 +86,7 @@ class Schedule:
         """The machine has taken in an entry with these commands."""
         self._entries += 1
         for command in commands:
-            if DECLARATIONS[type(command)].changes_state:
+            if DECLARATIONS[type(command)].changes_state and not is_snapshot_pin(command):
                 self._since_change = 0
                 return
 

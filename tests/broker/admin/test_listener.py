@@ -279,6 +279,15 @@ async def test_a_pin_that_makes_no_sense_is_refused(body: str) -> None:
         assert (await running.http("POST", "/export/pin", data=body))[0] == 400
 
 
+async def test_pins_that_keep_snapshots_are_nobody_elses_to_set_or_to_take_away() -> None:
+    async with serving() as running:
+        name = "frazil.snapshots.1.2"
+        pin = {"name": name, "lifetime_ms": 60_000}
+        status, body = await running.http("POST", "/export/pin", json=pin)
+        assert (status, "pins that keep snapshots" in body["error"]) == (400, True)
+        assert (await running.http("DELETE", f"/export/pin/{name}"))[0] == 400
+
+
 async def test_a_pin_while_the_log_is_away_is_refused_for_now() -> None:
     async with serving() as running:
         running.log.down = True

@@ -51,6 +51,23 @@ def test_a_writer_that_never_committed_has_no_chunks():
         Objects().length(ObjectId(A, 0))
 
 
+def test_what_rows_point_at_is_told_with_its_length():
+    chunks = Objects()
+    assert [*chunks.referenced()] == []
+    for number in (1, 2, 5):
+        add(chunks, A, number, spans=2)
+    add(chunks, B, 0)
+    for _ in range(2):
+        chunks.release(chunks.slot(A), 2, Moment(Position(7), 70))
+    chunks.release(chunks.slot(A), 5, Moment(Position(8), 80))
+    told = [(ObjectId(A, 1), 1001), (ObjectId(A, 5), 1005), (ObjectId(B, 0), 1000)]
+    assert [*chunks.referenced()] == told
+
+
+def test_a_writer_that_is_not_known_has_nothing_that_waits():
+    assert Objects().waiting(A, ObjectKind.CHUNK, {1}) == set()
+
+
 def test_the_slot_of_a_closed_writer_is_used_again_when_nothing_of_it_is_left():
     chunks = Objects()
     add(chunks, A, 0)
@@ -159,6 +176,10 @@ def test_whichever_are_doomed_the_others_stay_as_they_were(count: int, dooms: li
         doomed.update(new)
         left = [number for number in left if number not in new]
         assert [*objects.unreferenced()] == [(ObjectId(A, n), 100 + n, n) for n in left]
+        early = [each.object_id.number for each in objects.unreferenced(through=Position(105))]
+        assert early == [n for n in left if n <= 5]
+        asked = set(range(0, 14, 3))
+        assert objects.waiting(A, ObjectKind.CHUNK, asked) == asked & ({*left} | doomed)
         assert (objects.unreferenced_count, objects.doomed_count) == (len(left), len(doomed))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.config.settings import load
 from broker.jobs.worker import pipe_frames
 from broker.jobs.worker.pipe_frames import FrameError, FrameReader, FrameType
-from coordinator.commands.entries import DONE, PurgePartitions, Rejected, Tick
+from coordinator.commands.entries import DONE, Pin, Pinned, PurgePartitions, Rejected, Tick
 from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
@@ -130,6 +130,7 @@ def test_entries_that_end_in_the_middle_are_an_error() -> None:
         PublishSnapshot(Position(5), bytes(16), "snapshots/5/manifest"),
         DropRows(((TopicId(bytes(16)), 3),)),
         PurgePartitions(TopicId(bytes(16)), 0, 3),
+        Pin("frazil.snapshots.1.2", 9),
     ],
 )
 def test_commands_of_jobs_arrive(command: object) -> None:
@@ -152,6 +153,7 @@ def test_a_worker_cannot_propose_what_is_no_jobs_command(command: object) -> Non
         LogsTrimmed((Trimmed(ErrorCode.NONE, 7), Trimmed(ErrorCode.UNKNOWN_TOPIC_ID, -1))),
         RowsMoved((ErrorCode.NONE, ErrorCode.INVALID_REQUEST)),
         ObjectsDoomed((ObjectId(Incarnation(4), 9, ObjectKind.SEGMENT),)),
+        Pinned(Position(7), 1 << 40),
     ],
 )
 def test_outcomes_arrive(outcome: object) -> None:

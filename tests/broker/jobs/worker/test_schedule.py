@@ -10,6 +10,8 @@ from broker.jobs.worker.schedule import (
 )
 from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.commands.job_commands import BeginSnapshot, JobKind, ReportJob
+from coordinator.snapshot.keeping import next_pin
+from coordinator.tables.pins import Pins
 from protocol.types import POSITION_ZERO, Position
 
 FAILED_MS_MIN = int(1000 * FAILED.first_s)
@@ -149,7 +151,9 @@ def test_an_idle_cluster_makes_two_snapshots_and_no_more() -> None:
     for _ in range(2):
         at.now_ms += INTERVALS[SNAPSHOT]
         at.round(SNAPSHOT)
-        idle = [Tick(), BeginSnapshot(), ReportJob(MERGE, 1, 1, running=False, note="")]
+        kept = next_pin(Pins(), 1_000_000, retention_ms=1_000)
+        assert kept is not None
+        idle = [Tick(), kept, BeginSnapshot(), ReportJob(MERGE, 1, 1, running=False, note="")]
         at.schedule.applied(idle)
     at.now_ms += 10 * INTERVALS[SNAPSHOT]
     assert not at.due(SNAPSHOT)
