@@ -19,8 +19,6 @@ from protocol.types import Position
 from storage.formats.cluster_identity import ClusterIdentity
 from tests.broker.jobs.world import SETTINGS, Place, Steps, World
 
-pytestmark = pytest.mark.promise("P14")
-
 
 def keeping(retention_ms: int) -> World:
     return World(replace(SETTINGS, snapshot_retention_ms=retention_ms))
@@ -76,6 +74,7 @@ def test_without_a_retention_the_two_newest_are_left() -> None:
         assert len(world.machine.pins) == 0
 
 
+@pytest.mark.promise("P14")
 def test_kept_snapshots_have_all_that_they_point_at(world: World) -> None:
     place = world.place("a")
     live(world, place, 5 * HOUR_MS)

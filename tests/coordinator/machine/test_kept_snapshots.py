@@ -11,8 +11,6 @@ from protocol.types import Position
 from storage.formats.spans import ObjectId
 from tests.coordinator.machine.job_story import JobStory
 
-pytestmark = pytest.mark.promise("P14")
-
 
 class KeptStory(JobStory):
     """Snapshots are kept for two hours."""
@@ -55,6 +53,7 @@ class KeptStory(JobStory):
         return {each for one in kept(self.snapshots, pins) for each in self.snapshots[one]}
 
 
+@pytest.mark.promise("P14")
 def test_what_kept_snapshots_point_at_stays_until_the_last_of_them_goes():
     story = KeptStory(*[10] * 6)
     for offset in (10, 20, 30, 40, 50, 60):
