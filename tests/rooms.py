@@ -251,6 +251,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
 
 WINGS = {
     "broker": {
+        "cli.backup": "cli",
         "cli.bench": "cli",
         "cli.checks": "cli",
         "cli.cluster": "cli",
@@ -331,6 +332,9 @@ SHELLS = {
         "cli.admin_client",
         "cli.agent_arguments",
         "cli.arguments",
+        "cli.backup.arguments",
+        "cli.backup.backup_tool",
+        "cli.backup.status_line",
         "cli.bench.arguments",
         "cli.bench.bench_tool",
         "cli.bench.worker",
@@ -456,6 +460,7 @@ SHELLS = {
         "recovery.rebuilding",
         "recovery.recovery",
         "recovery.unarchived",
+        "store.backups",
         "store.clock",
         "store.identity",
         "store.log_checkpoints",

@@ -19,6 +19,7 @@ from broker.config.values import whole_number
 from broker.logs import printable
 from protocol.errors import KafkaError
 from protocol.fault_codes import FaultError, told
+from protocol.types import position
 
 if TYPE_CHECKING:
     import ssl
@@ -133,6 +134,15 @@ def checked(read: Callable[[str], T]) -> Callable[[str], T]:
 def whole(minimum: int, maximum: int) -> Callable[[str], int]:
     """The type of an argument that is a whole number."""
     return checked(lambda text: whole_number(text, minimum=minimum, maximum=maximum))
+
+
+def log_position(text: str) -> int:
+    """The type of an argument that is a position, as it is printed (`era:revision`) or as one number."""
+    era, colon, revision = text.partition(":")
+    parts = [era, revision] if colon else [text]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
+    return position(int(era), int(revision)) if colon else int(text)
 
 
 def named_value(example: str) -> Callable[[str], tuple[str, str]]:

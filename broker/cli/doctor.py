@@ -16,6 +16,7 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.checks import advertised as advertised_addresses
@@ -296,7 +297,9 @@ def _unnamed(count: int, total_bytes: int, orphans: int, keys: list[str]) -> Fin
 
 
 def exists(url: str) -> bool:
-    return Path(url.partition("://")[2]).exists()
+    """Of an embedded log (whose path is as it is), or of a store in a folder."""
+    path = url.partition("://")[2]
+    return Path(unquote(path) if url.startswith("file:") else path).exists()
 
 
 def _ports(settings: Settings, *, running: bool) -> list[Finding]:

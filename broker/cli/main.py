@@ -34,6 +34,7 @@ from broker.cli.arguments import (
     Parser,
     complain,
 )
+from broker.cli.backup import arguments as backup_arguments
 from broker.cli.bench import arguments as bench_arguments
 from broker.cli.checks import explain
 from broker.cli.cluster import arguments as cluster_arguments
@@ -142,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
     log_arguments.add_log(commands, add_config=_add_config, load=_load)
     recovery_arguments.add_recover(commands, add_config=_add_config, load=_load)
+    backup_arguments.add_backup(commands, add_config=_add_config, load=_load)
 
     explain.add_explain(commands)
     completion.add_completion(commands)
@@ -177,7 +179,7 @@ def _version(options: argparse.Namespace) -> int:
     if not options.version:
         raise FailedError(
             "what should it do? dev, serve, produce, consume, schema, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
-            " doctor, log, recover or export (--help)"
+            " doctor, log, backup, recover or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0

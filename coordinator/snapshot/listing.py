@@ -8,34 +8,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from coordinator.snapshot.manifest import FOLDER, Manifest, decode_manifest, position_of
+from coordinator.snapshot.manifest import FOLDER, StoredSnapshot, decode_manifest, position_of
 from coordinator.snapshot.store import READS_AT_ONCE, RETRY
 from coordinator.snapshot.stream import SnapshotError
 from protocol.types import Position
 from storage.stores.object_store import ObjectInfo, ObjectNotFoundError, ObjectStore
 from storage.stores.retry import until_done
 
+__all__ = ["StoredSnapshot", "pages", "stored_snapshots"]
+
 logger = logging.getLogger(__name__)
 
 _MANIFEST: Final = "/manifest"
 """What its key ends in."""
-
-
-class StoredSnapshot(NamedTuple):
-    """A snapshot that has a manifest in the store."""
-
-    position: Position
-    key: str
-    """Of its manifest."""
-    bytes: int
-    """Of all of its objects."""
-    modified_ms: int
-    """When the manifest was put, by the store's clock."""
-    manifest: Manifest | None
-    trouble: str = ""
-    """Why there is no manifest that can be read."""
 
 
 async def stored_snapshots(store: ObjectStore) -> list[StoredSnapshot]:
@@ -77,9 +64,10 @@ async def _stored(
     return snapshot(manifest)
 
 
-async def pages(store: ObjectStore, prefix: str) -> AsyncIterator[Sequence[ObjectInfo]]:
-    """All objects under the prefix, in the order of their keys. Raises StoreError."""
-    after = ""
+async def pages(
+    store: ObjectStore, prefix: str, *, after: str = ""
+) -> AsyncIterator[Sequence[ObjectInfo]]:
+    """All objects under the prefix behind a key, in the order of their keys. Raises StoreError."""
     while page := await until_done(partial(store.list_after, prefix, after), RETRY, tell=_tell):
         yield page
         after = page[-1].key

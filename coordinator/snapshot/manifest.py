@@ -47,6 +47,21 @@ class Manifest(NamedTuple):
     """What kept snapshots at that position, for who has nothing but the store; the oldest first."""
 
 
+class StoredSnapshot(NamedTuple):
+    """A snapshot that has a manifest in the store."""
+
+    position: Position
+    key: str
+    """Of its manifest."""
+    bytes: int
+    """Of all of its objects."""
+    modified_ms: int
+    """When the manifest was put, by the store's clock."""
+    manifest: Manifest | None
+    trouble: str = ""
+    """Why there is no manifest that can be read."""
+
+
 def manifest_key(position: Position) -> str:
     return f"{FOLDER}/{position:016x}/manifest"
 

@@ -14,11 +14,11 @@ from broker.cli.arguments import (
     add_agent,
     add_yes,
     confirm,
+    log_position,
     place_of,
     tell,
     tool,
 )
-from protocol.types import position
 
 if TYPE_CHECKING:
     from broker.config.settings import Loaded
@@ -58,15 +58,6 @@ def add_log(
         "--data", type=Path, metavar="DIR", help="instead: the folder of frazil dev, which is ended"
     )
     add_yes(void)
-
-
-def log_position(text: str) -> int:
-    """A position as it is printed (`era:revision`), or as one number."""
-    era, colon, revision = text.partition(":")
-    parts = [era, revision] if colon else [text]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
-    return position(int(era), int(revision)) if colon else int(text)
 
 
 def _reason(text: str) -> str:

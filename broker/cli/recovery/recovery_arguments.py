@@ -9,8 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker.cli.arguments import FailedError, add_yes, confirm, datetime_ms, tell, tell_progress
-from broker.cli.log.arguments import Load, log_position
+from broker.cli.arguments import (
+    FailedError,
+    add_yes,
+    confirm,
+    datetime_ms,
+    log_position,
+    tell,
+    tell_progress,
+)
+from broker.cli.log.arguments import Load
 
 QUESTION = "begin the new era? Agents of the one before never come back to it"
 

@@ -135,6 +135,13 @@ def run(*arguments: str) -> int:
         (["log", "void", "soon", "--reason", "why"], '"soon" is not a position'),
         (["log", "void", "1:42", "--reason", " "], "a reason has 1 to 500 characters"),
         (["log", "void", "1:42", "--reason", "why", "--data", "none"], "none/log.db is not there"),
+        (["backup"], "frazil backup list, frazil backup verify"),
+        (["backup", "list"], "store is not set"),
+        (["backup", "list", "--store", "nowhere"], "is not one of s3://"),
+        (["backup", "list", "--data", "none"], "none/objects is not there: --store names another"),
+        (["backup", "verify", "soon"], '"soon" is not a position'),
+        (["backup", "verify", "--all", "1:42"], "not allowed with argument --all"),
+        (["backup", "verify", "--store", "memory://"], "there are no snapshots in memory://"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
