@@ -219,8 +219,8 @@ class Settings:
         "How often, at most, what the metadata log has got is put into the object store, too: so much is"
         " lost, at most, when the log is. 0: never, and what came after the newest snapshot is lost.")
     snapshot_retention_ms: int = _setting("snapshot.retention.ms", "0", milliseconds(0, RETENTION_MS_MAX),
-        "How long snapshots are kept to go back to, with all that they point at: all for an hour, one"
-        " an hour for a day, one of six hours for up to 30 days. 0: only the two newest.")
+        "How long snapshots are kept to go back to, with all that they point at: six of the last hour, one"
+        " an hour for a day, four a day beyond, up to 30 days. 0: only the two newest.")
     merge_interval_ms: int = _setting("merge.interval.ms", "60000", milliseconds(1000, 86_400_000),
         "How often small spans of partitions are merged into segments.")
     merge_age_ms: int = _setting("merge.age.ms", "60000", milliseconds(0, LONG_MS),
