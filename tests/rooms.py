@@ -96,6 +96,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "reports": {"jobs.kinds", "produce", "transactions"},
         "store": {"cluster", "jobs.kinds"},
         "recovery": {"reports", "store"},
+        "check": {"jobs.kinds", "jobs.worker", "reports"},
         "node": {
             "calls",
             "cluster",
@@ -111,6 +112,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "admin": {
             "calls",
+            "check",
             "fetch",
             "groups",
             "http",
@@ -201,6 +203,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "workers": {"admin", "agent", "doors", "environment", "process"},
         "cli": {
             "agent",
+            "check",
             "client",
             "doors",
             "edge",
@@ -338,7 +341,10 @@ SHELLS = {
         "cli.bench.arguments",
         "cli.bench.bench_tool",
         "cli.bench.worker",
+        "check.checking",
         "cli.checks.advertised",
+        "cli.checks.check_arguments",
+        "cli.checks.check_tool",
         "cli.checks.explain",
         "cli.cluster.arguments",
         "cli.cluster.cluster_tool",

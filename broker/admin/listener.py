@@ -8,6 +8,8 @@
     GET    /jobs                     which agent has the jobs, and how far they are
     POST   /jobs/{job}/run           have one run now
     GET    /objects/unnamed          objects in the store that no entry of the log names
+    GET    /check?deep=1             what the log points at beside what is in the store: lines about how far
+                                     that is (`progress`), and what was found (`found`, or `error`)
     GET    /costs                    what topics hold, and the settings that chunks go by
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
     GET    /export/topics            topics with their ids, what is set for their tables, how far these are;
@@ -35,6 +37,8 @@ from broker.admin.access import UNTOLD, Role
 from broker.admin.admin_view import AdminView
 from broker.admin.registry_address import Caller, host_of, registry_url
 from broker.admin.shares import Places
+from broker.check import check_report
+from broker.check.checking import Check
 from broker.config.settings import Settings
 from broker.http.admission import SAFE_METHODS
 from broker.http.listener import TURNS, requester_of
@@ -59,7 +63,8 @@ from coordinator.tables.pins import PINS_MAX
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.fault_codes import FaultCode, FaultError, coded
-from protocol.types import POSITION_ZERO, Position, TopicId
+from protocol.types import ERA, POSITION_ZERO, Position, TopicId
+from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import Marker, Page, Span
 from storage.stores.object_store import StoreError
 
@@ -230,6 +235,40 @@ async def _unnamed(request: web.Request) -> web.StreamResponse:
     except StoreError as error:
         raise _RefusedError(503, f"the object store: {error}") from error
     return _json(found.view())
+
+
+async def _check(request: web.Request) -> web.StreamResponse:
+    """A line of JSON whenever there is something to tell; what was found is the last one."""
+    view, log_client = request.app[VIEW], await _current(request)
+    deep = request.query.get("deep", "0") not in ("", "0", "false")
+    if view.listing.locked():
+        raise _RefusedError(503, "the whole store is being listed for somebody else; ask again")
+    async with view.listing:
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        write = log_stream.within(response.write, LOG_WRITE_SECONDS_MAX)
+
+        async def tell(said: Mapping[str, Any]) -> None:
+            await write(json.dumps(said).encode() + b"\n")
+
+        async def current() -> Machine:
+            await log_client.barrier()
+            return log_client.machine
+
+        check = Check(
+            view.store,
+            ClusterIdentity(view.settings.cluster_id, ERA),
+            current,
+            deep=deep,
+            bytes_per_second=view.settings.jobs_bytes_per_second,
+            tell=lambda line: tell({"progress": line}),
+        )
+        try:
+            await tell({"found": check_report.view(await check.run())})
+        except (LogError, StoreError) as error:
+            await tell({"error": str(error)} | coded(error))
+        await response.write_eof()
+        return response
 
 
 async def _costs(request: web.Request) -> web.StreamResponse:
@@ -516,6 +555,7 @@ ROUTES: Final[tuple[Route[Role], ...]] = (
     Route("GET", "/jobs", Role.OPERATOR, _jobs),
     Route("POST", "/jobs/{job}/run", Role.OPERATOR, _run_job),
     Route("GET", "/objects/unnamed", Role.OPERATOR, _unnamed),
+    Route("GET", "/check", Role.OPERATOR, _check, has_head=False),
     Route("GET", "/costs", Role.OPERATOR, _costs),
     Route("GET", "/topics/{name}", Role.OPERATOR, _topic),
     Route("GET", "/export/topics", Role.EXPORTER, _topics),

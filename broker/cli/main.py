@@ -36,7 +36,7 @@ from broker.cli.arguments import (
 )
 from broker.cli.backup import arguments as backup_arguments
 from broker.cli.bench import arguments as bench_arguments
-from broker.cli.checks import explain
+from broker.cli.checks import check_arguments, explain
 from broker.cli.cluster import arguments as cluster_arguments
 from broker.cli.cluster import quota_arguments
 from broker.cli.groups import arguments as group_arguments
@@ -122,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(doctor)
     doctor.set_defaults(run=_doctor, name="frazil doctor")
 
+    check_arguments.add_check(commands, add_config=_add_config, load=_load)
+
     group_arguments.add_group(commands)
     topic_arguments.add_topic(commands)
     record_arguments.add_produce(commands)
@@ -179,7 +181,7 @@ def _version(options: argparse.Namespace) -> int:
     if not options.version:
         raise FailedError(
             "what should it do? dev, serve, produce, consume, schema, context, cluster, config, topic, group, txn, feature, user, acl, token, quota, job, cost, bench, certificates, completion, explain,"
-            " doctor, log, backup, recover or export (--help)"
+            " doctor, check, log, backup, recover or export (--help)"
         )
     print(f"frazil {software_version()}")
     return 0

@@ -19,6 +19,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -120,15 +122,20 @@ class Objects:
         slot = self._slots.get((incarnation, kind))
         return slot is not None and self._writer(slot).is_referenced(number)
 
-    def referenced(self) -> Iterator[tuple[ObjectId, int]]:
-        """Objects that rows point at, and how long each is: by writer, and of each by number."""
-        for writer in [*self._writers]:
-            if writer is not None:
-                lengths = memoryview(bytes(writer.lengths)).cast("I")
-                references = memoryview(bytes(writer.references)).cast("I")
-                for index, (length, count) in enumerate(zip(lengths, references, strict=True)):
-                    if count:
-                        yield writer.id(writer.first + index), length
+    def referenced(self, kind: ObjectKind | None = None) -> Iterator[tuple[ObjectId, int]]:
+        """The objects of a kind that something points at now, each with its length; in the order of
+        their keys. None: kind by kind. They may change while they are walked."""
+        found = [each for each in self._writers if each is not None and kind in (None, each.kind)]
+        found.sort(key=attrgetter("kind", "incarnation"))
+        return chain.from_iterable(
+            map(
+                _referenced,
+                [
+                    (each.id(each.first), bytes(each.lengths), bytes(each.references))
+                    for each in found
+                ],
+            )
+        )
 
     def unreferenced(self, through: Position | None = None) -> Iterator[Unreferenced]:
         """Committed objects that nothing points at: by writer, and of each the oldest first.
@@ -287,6 +294,15 @@ class Objects:
             self._writers[slot >> _KIND_BITS] = None
             del self._slots[writer.incarnation, writer.kind]
             self._free.append(slot >> _KIND_BITS)
+
+
+def _referenced(columns: tuple[ObjectId, bytes, bytes]) -> Iterator[tuple[ObjectId, int]]:
+    """Of a writer's first object, the lengths and the references."""
+    first, lengths, references = columns
+    pairs = zip(_NUMBER.iter_unpack(lengths), _NUMBER.iter_unpack(references), strict=True)
+    for number, ((length,), (count,)) in enumerate(pairs, first.number):
+        if count:
+            yield first._replace(number=number), length
 
 
 def _number(column: bytearray, index: int) -> int:

@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Final
 
 from protocol.types import Buffer, Incarnation
-from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row, Span
 
 PAGE_ROWS_MAX: Final = 1000
 VERSION: Final = 1
@@ -29,6 +29,8 @@ DIGEST_BYTES: Final = 16
 _HEAD: Final = struct.Struct("<BIII")
 _WRITER: Final = struct.Struct("<BQI")
 _COLUMN: Final = struct.Struct("<qB")
+_PAGE: Final = struct.Struct("<QQ16s")
+"""Base offset, next offset, digest of the body."""
 
 _ABORT: Final = 0
 _COMMIT: Final = 1
@@ -49,6 +51,15 @@ class PageFormatError(Exception):
 def digest(body: Buffer) -> bytes:
     """The digest that bodies are compared by."""
     return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_rows(rows: Sequence[Row]) -> bytes:
+    """The digest of adjacent rows, pages among them: of those, what is in the log."""
+    kept = [row for row in rows if not isinstance(row, Page)]
+    pages = [row for row in rows if isinstance(row, Page)]
+    parts = [encode_rows(kept)]
+    parts += [_PAGE.pack(row.base_offset, row.next_offset, row.digest) for row in pages]
+    return digest(b"".join(parts))
 
 
 def encode_rows(rows: Sequence[Span | Marker]) -> bytes:

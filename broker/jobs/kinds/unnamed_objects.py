@@ -41,21 +41,31 @@ class UnnamedObjects(NamedTuple):
         }
 
 
+NOTHING: Final = UnnamedObjects(0, 0, 0, ())
+
+
 async def count(store: ObjectStore, machine: Machine) -> UnnamedObjects:
     """List the whole store. Raises StoreError."""
     begun_ms = collection_plan.begun_ms(machine, await checkpoints(store))
-    found = UnnamedObjects(0, 0, 0, ())
+    found = NOTHING
     for prefix in collection_plan.PREFIXES:
         async for page in pages(store, prefix):
-            infos = [each.info for each in collection_plan.unnamed(machine, page)]
-            orphans = list(collection_plan.orphans(machine, page, begun_ms=begun_ms))
-            found = UnnamedObjects(
-                found.objects + len(infos),
-                found.bytes + sum(info.length for info in infos),
-                found.orphans + len(orphans),
-                (*found.examples, *infos)[:EXAMPLES_MAX],
-            )
+            found = found_in(found, machine, page, begun_ms=begun_ms)
     return found
+
+
+def found_in(
+    found: UnnamedObjects, machine: Machine, page: Sequence[ObjectInfo], *, begun_ms: int | None
+) -> UnnamedObjects:
+    """With those of the next page of a listing; `begun_ms` as in `collection_plan.orphans`."""
+    infos = [each.info for each in collection_plan.unnamed(machine, page)]
+    orphans = list(collection_plan.orphans(machine, page, begun_ms=begun_ms))
+    return UnnamedObjects(
+        found.objects + len(infos),
+        found.bytes + sum(info.length for info in infos),
+        found.orphans + len(orphans),
+        (*found.examples, *infos)[:EXAMPLES_MAX],
+    )
 
 
 async def checkpoints(store: ObjectStore) -> dict[LogCheckpoint, int]:

@@ -1,0 +1,301 @@
+"""Reads the store and compares it with the log; writes nothing.
+
+One listing of the store says what is there and how long it is. With `deep` every page and every span is read as well,
+in the order of objects as far as may be, and compared: digests, CRCs, offsets, counts of records. The log goes on
+meanwhile, and jobs delete what it does not point at any more, so what is wrong is looked at again by a machine that
+has come further: what that one does not point at was no loss.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from broker.check.check_report import Checked
+from broker.check.comparison import (
+    DAMAGED,
+    LENGTH,
+    MISSING,
+    Comparison,
+    Wrong,
+    kind_name,
+    missing,
+)
+from broker.check.lost_ranges import Losses, Lost, LostRange, slices
+from broker.jobs.kinds import collection_plan, unnamed_objects
+from broker.jobs.kinds.unnamed_objects import UnnamedObjects
+from broker.jobs.worker.pace import Pace
+from coordinator.machine.machine import Machine
+from coordinator.snapshot.manifest import decode_manifest, manifest_key, part_key
+from coordinator.snapshot.store import SnapshotStore
+from coordinator.snapshot.stream import SnapshotError
+from coordinator.tables.partition import Partition
+from coordinator.tables.snapshots import Published
+from protocol.types import Buffer
+from storage.fetch_plan import Read, SpanRead, plan_reads
+from storage.formats.batches import Batches, DamagedSpanError
+from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.page import PageFormatError, decode_rows, digest
+from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row, Span
+from storage.stores.object_store import ObjectNotFoundError, ObjectStore, StoreRefusedError
+from storage.stores.retry import until_done
+from storage.stores.retry_policy import RetryPolicy
+
+T = TypeVar("T")
+
+RETRY: Final = RetryPolicy(first_s=0.5, attempts_max=5)
+READS_AT_ONCE: Final = 4
+SPANS_AT_ONCE: Final = 20_000
+"""Of all partitions: chunks have spans of many, and are read once for as many as are known."""
+TOLD_OBJECTS: Final = 50_000
+"""Between two lines about the listing."""
+
+Tell = Callable[[str], Awaitable[None]]
+
+
+class Check:
+    """One check of a cluster; `run` is called once."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        identity: ClusterIdentity,
+        current: Callable[[], Awaitable[Machine]],
+        *,
+        deep: bool,
+        bytes_per_second: float,
+        tell: Tell,
+    ) -> None:
+        """`current`: a machine at the log's end of when it is called. `tell` gets lines about how far the
+        check is."""
+        self._store = store
+        self._identity = identity
+        self._current = current
+        self._deep = deep
+        self._pace_of_reads = Pace(bytes_per_second)
+        self._tell = tell
+        self._objects: dict[ObjectId, Wrong] = {}
+        """That are wrong as a whole."""
+        self._suspects: dict[ObjectId, Wrong] = {}
+        """Of another length: what lies in them is read."""
+        self._rows: dict[Row, Wrong] = {}
+        """Spans and pages that were read and are not what the log says."""
+        self._spans = 0
+
+    async def run(self) -> Checked:
+        """Raises StoreError, and what `current` raises."""
+        machine = await self._current()
+        comparison, unnamed = await self._list(machine)
+        for object_id, what in comparison.wrong:
+            (self._objects if what.trouble == MISSING else self._suspects)[object_id] = what
+        if comparison.wrong:
+            machine = await self._current()
+            await self._confirm(machine)
+        if self._deep or self._suspects:
+            await self._read_everything(machine)
+        ranges: list[LostRange] = []
+        if self._objects or self._rows:
+            machine = await self._current()
+            ranges = await self._ranges(machine)
+        named = {key for each in ranges for key in each.keys}
+        wrong = [each for at, each in self._objects.items() if machine.objects.is_referenced(at)]
+        wrong += self._suspects.values()
+        by_key = {each.key: each for each in self._rows.values() if each.key in named}
+        wrong += [by_key[key] for key in by_key.keys() - {each.key for each in wrong}]
+        wrong += await self._snapshots(await self._current())
+        return Checked(
+            position=machine.position,
+            deep=self._deep,
+            counted=comparison.counted,
+            wrong=sorted(wrong),
+            ranges=ranges,
+            unnamed=unnamed.view(),
+            foreign=comparison.foreign,
+            spans=self._spans,
+        )
+
+    # What is there.
+
+    async def _list(self, machine: Machine) -> tuple[Comparison, UnnamedObjects]:
+        begun_ms = collection_plan.begun_ms(machine, await unnamed_objects.checkpoints(self._store))
+        comparison = Comparison({kind: machine.objects.referenced(kind) for kind in ObjectKind})
+        unnamed = unnamed_objects.NOTHING
+        listed = told = 0
+        async for page in unnamed_objects.pages(self._store, ""):
+            comparison.see(page)
+            unnamed = unnamed_objects.found_in(unnamed, machine, page, begun_ms=begun_ms)
+            listed += len(page)
+            if listed - told >= TOLD_OBJECTS:
+                told = listed
+                await self._tell(f"listed {listed} objects")
+        comparison.end()
+        return comparison, unnamed
+
+    async def _confirm(self, machine: Machine) -> None:
+        """Leave out what nothing points at any more, and what is there after all."""
+        for found in (self._objects, self._suspects):
+            for object_id in list(found):
+                if not machine.objects.is_referenced(object_id):
+                    del found[object_id]
+        for object_id, wrong in list(self._objects.items()):
+            try:
+                await self._get(object_id, machine.object_length(object_id) - 1, 1)
+            except ObjectNotFoundError:
+                continue
+            except StoreRefusedError as error:
+                self._suspects[object_id] = wrong._replace(trouble=LENGTH, text=str(error))
+            del self._objects[object_id]
+
+    async def _snapshots(self, machine: Machine) -> list[Wrong]:
+        """Of the published ones, those that could not be loaded."""
+        wrong = []
+        for published in machine.snapshots.published:
+            text = await self._snapshot(published)
+            if text is not None:
+                wrong.append(Wrong(published.key, "snapshot", DAMAGED, text))
+        return wrong
+
+    async def _snapshot(self, published: Published) -> str | None:
+        """What is wrong with it."""
+        try:
+            if self._deep:
+                await SnapshotStore(self._store, self._identity, pace=self._pace).read(
+                    published.key
+                )
+                return None
+            manifest = decode_manifest(await self._whole(manifest_key(published.position)))
+        except (SnapshotError, ObjectNotFoundError) as error:
+            return str(error)
+        folder = f"{collection_plan.SNAPSHOTS}{published.position:016x}/"
+        lengths: dict[str, int] = {}
+        async for page in unnamed_objects.pages(self._store, folder):
+            lengths |= {info.key: info.length for info in page}
+        for number, part in enumerate(manifest.parts):
+            key = part_key(published.position, number)
+            if lengths.get(key) != part.length:
+                return f"{key} is missing or not {part.length} bytes long"
+        return None
+
+    # What is in it.
+
+    async def _read_everything(self, machine: Machine) -> None:
+        """Without `deep` what lies in suspects alone."""
+        some: list[Span] = []
+        partitions = list(machine.partitions.written())
+        for count, partition in enumerate(partitions, 1):
+            async for _, rows in self._together(partition):
+                some += [row for row in rows if isinstance(row, Span) and self._is_due(row)]
+                if len(some) >= SPANS_AT_ONCE:
+                    await self._read_spans(some)
+                    some = []
+                    await self._tell(
+                        f"read {self._spans} spans, {count} of {len(partitions)} partitions"
+                    )
+        await self._read_spans(some)
+
+    def _is_due(self, span: Span) -> bool:
+        return self._deep or span.object_id in self._suspects
+
+    async def _together(
+        self, partition: Partition
+    ) -> AsyncIterator[tuple[int | None, Sequence[Row]]]:
+        """All rows in order, those that lie together at a time: in the page of that offset, or in memory
+        (None), as does a page that is not to be had."""
+        for rows in slices(partition):
+            kept: list[Row] = []
+            for row in rows:
+                inside = await self._page(row) if isinstance(row, Page) else None
+                if inside is None:
+                    kept.append(row)
+                    continue
+                yield None, kept
+                kept = []
+                yield row.base_offset, inside
+            yield None, kept
+            await asyncio.sleep(0)
+
+    async def _page(self, page: Page) -> Sequence[Span | Marker] | None:
+        if page.object_id in self._objects or page in self._rows:
+            return None
+        try:
+            body = await self._get(page.object_id, page.start, page.length)
+            if digest(body) != page.digest:
+                raise PageFormatError("it is another page than the log says")
+            return decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
+        except ObjectNotFoundError:
+            self._objects[page.object_id] = missing(page.object_id)
+        except (StoreRefusedError, PageFormatError) as error:
+            self._damaged(page, str(error))
+        return None
+
+    async def _read_spans(self, spans: Sequence[Span]) -> None:
+        wanted = [
+            SpanRead(span, span.start + span.length, recent=False)
+            for span in spans
+            if span.object_id not in self._objects
+        ]
+        reads = plan_reads(wanted, whole_bytes_max=0)
+        for first in range(0, len(reads), READS_AT_ONCE):
+            async with asyncio.TaskGroup() as tasks:
+                for one in reads[first : first + READS_AT_ONCE]:
+                    tasks.create_task(self._read(one))
+
+    async def _read(self, one: Read[Span]) -> None:
+        try:
+            data = memoryview(await self._get(one.object_id, one.start, one.length))
+        except ObjectNotFoundError:
+            self._objects[one.object_id] = missing(one.object_id)
+            return
+        except StoreRefusedError as error:
+            if len(one.pieces) > 1:  # The first ones may be there.
+                for span in one.pieces:
+                    alone = Read(span.object_id, span.start, span.length, (span,), whole=False)
+                    await self._read(alone)
+            else:
+                self._damaged(one.pieces[0], str(error))
+            return
+        for span in one.pieces:
+            start = span.start - one.start
+            try:
+                Batches.checked(span, data[start : start + span.length])
+            except DamagedSpanError as error:
+                self._damaged(span, str(error))
+            self._spans += 1
+            await asyncio.sleep(0)
+
+    def _damaged(self, row: Span | Page, text: str) -> None:
+        object_id = row.object_id
+        self._rows[row] = Wrong(object_id.key, kind_name(object_id.kind), DAMAGED, text)
+
+    # Whose it is.
+
+    async def _ranges(self, machine: Machine) -> list[LostRange]:
+        found: list[LostRange] = []
+        lost = Lost(self._objects, self._rows)
+        for partition in list(machine.partitions.written()):
+            losses = Losses(machine, partition, lost)
+            before: int | None = None
+            async for where, rows in self._together(partition):
+                if where != before:
+                    losses.end()
+                losses.see(rows)
+                before = where
+            losses.end()
+            found += losses.ranges
+        return found
+
+    # The store.
+
+    async def _get(self, object_id: ObjectId, start: int, length: int) -> Buffer:
+        await self._pace(length)
+        return await _answered(lambda: self._store.get_range(object_id.key, start, length))
+
+    async def _pace(self, length: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(self._pace_of_reads.wait_s(length, now_s))
+
+    async def _whole(self, key: str) -> Buffer:
+        return await _answered(lambda: self._store.get(key))
+
+
+async def _answered(call: Callable[[], Awaitable[T]]) -> T:
+    return await until_done(call, RETRY, tell=lambda _error, _failures: None)

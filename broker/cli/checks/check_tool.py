@@ -1,0 +1,118 @@
+"""`frazil check`: what the log points at, beside what is in the store.
+
+Reads log and store itself, by a replica of its own, so it needs no agent and disturbs none. An embedded log that an
+agent has is that agent's alone: then the agent is asked to look.
+"""
+
+import urllib.error
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+from broker.check import check_report
+from broker.check.checking import Check
+from broker.cli import admin_client, doctor
+from broker.cli.admin_client import AgentPlace
+from broker.cli.command_result import ToolError
+from broker.config.settings import Settings
+from broker.environment import open_adapters
+from broker.process import run_once
+from broker.store import truncation
+from broker.store.truncation import TruncatedLogError
+from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.machine.machine import Machine
+from coordinator.replica import ReplicaStoppedError
+from coordinator.snapshot.stream import SnapshotError
+from protocol.fault_codes import FaultCode
+from protocol.types import ERA
+from storage.formats import cluster_identity
+from storage.formats.cluster_identity import ClusterIdentity
+from storage.stores.object_store import ObjectStore, StoreError
+
+Tell = Callable[[str], None]
+
+
+def check(settings: Settings, agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:
+    """What was found, as `check_report.view` has it. `tell` gets lines about how far it is. Raises ToolError."""
+    if settings.log_url.startswith("sqlite://") and not doctor.exists(settings.log_url):
+        raise ToolError(
+            f"the log {settings.log_url} is not there: --config or --data names another"
+        )
+    found = run_once(look(settings, deep=deep, tell=tell))
+    return ask(agent, deep=deep, tell=tell) if found is None else found
+
+
+async def look(settings: Settings, *, deep: bool, tell: Tell) -> dict[str, Any] | None:
+    """As `check`, by a replica of its own; None when a running agent alone has the log."""
+    store, log = open_adapters(settings)
+    async with aclosing(store), aclosing(log):
+        try:
+            await log.head()
+        except LogRefusedError as error:
+            if settings.log_url.startswith("sqlite:"):
+                return None
+            raise ToolError.of(error) from error
+        except LogError as error:
+            raise ToolError.of(error) from error
+        try:
+            return await _look(store, log, settings, deep=deep, tell=tell)
+        except (
+            LogError,
+            StoreError,
+            SnapshotError,
+            ReplicaStoppedError,
+            TruncatedLogError,
+        ) as error:
+            raise ToolError.of(error) from error
+
+
+async def _look(
+    store: ObjectStore, log: MetadataLog, settings: Settings, *, deep: bool, tell: Tell
+) -> dict[str, Any]:
+    owner = await cluster_identity.read_identity(store)
+    if owner is None or owner.cluster_id != settings.cluster_id:
+        whose = "nobody" if owner is None else owner.describe()
+        raise ToolError(
+            f"{settings.store_url} belongs to {whose}, not to {settings.cluster_id!r}: set another store, or the"
+            " right cluster.id",
+            fault=FaultCode.OTHER_CLUSTER,
+        )
+
+    async def current() -> Machine:
+        machine = await doctor.machine_of(store, log, settings)
+        await truncation.check(store, log, machine)
+        return machine
+
+    async def told(line: str) -> None:
+        tell(line)
+
+    found = await Check(
+        store,
+        ClusterIdentity(settings.cluster_id, ERA),
+        current,
+        deep=deep,
+        bytes_per_second=settings.jobs_bytes_per_second,
+        tell=told,
+    ).run()
+    return check_report.view(found)
+
+
+def ask(agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:
+    """What the agent finds. Raises ToolError."""
+    try:
+        with admin_client.opened(agent, f"/check?deep={int(deep)}", timeout_s=None) as response:
+            for raw in response:
+                said = admin_client.parsed(raw)
+                if "error" in said:
+                    raise ToolError(
+                        str(said["error"]),
+                        fault=FaultCode(said["code"]) if "code" in said else None,
+                    )
+                if "found" in said:
+                    found: dict[str, Any] = said["found"]
+                    return found
+                tell(str(said.get("progress")))
+    except urllib.error.HTTPError as error:
+        said_by = f"{agent.url} answers {error.code}: {error.reason}"
+        raise admin_client.refusal(error, said_by) from error
+    raise ToolError(f"{agent.url} ended before it had checked all: is it running?")

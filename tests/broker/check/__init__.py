@@ -1,0 +1,1 @@
+"""Tests of the check of a cluster, and of what is declared lost."""
