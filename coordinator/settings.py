@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from coordinator.commands.entries import Listener
 
-FEATURE_LEVEL_MAX = 5
+FEATURE_LEVEL_MAX = 6
 """Newest behaviour of `apply` that this version knows (docs/design/running.md §11)."""
 
 

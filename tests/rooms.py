@@ -312,6 +312,7 @@ SHELLS = {
     "broker": {
         "__main__",
         "admin.admin_view",
+        "admin.check_stream",
         "admin.listener",
         "admin.load_watch",
         "admin.log_stream",
@@ -342,6 +343,7 @@ SHELLS = {
         "cli.bench.bench_tool",
         "cli.bench.worker",
         "check.checking",
+        "check.losses",
         "cli.checks.advertised",
         "cli.checks.check_arguments",
         "cli.checks.check_tool",

@@ -12,6 +12,8 @@
                                      that is (`progress`), and what was found (`found`, or `error`)
     GET    /costs                    what topics hold, and the settings that chunks go by
     GET    /topics/{name}?from=N     where a topic's records lie, from a partition on
+    POST   /topics/{name}/lost       {"topic_id", "partition", "base_offset", "next_offset", "rows", "digest"}:
+                                     these rows, as a check names them, are lost; who can read them is refused
     GET    /export/topics            topics with their ids, what is set for their tables, how far these are;
                                      `registry`: URL of the schema registry, as whoever asks reaches it
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time; `registry`
@@ -28,17 +30,17 @@ the caller's mistakes, 404, and 503 for what may work later. What reads the mach
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from broker.admin import log_stream
+from broker.admin import check_stream, log_stream
 from broker.admin.access import UNTOLD, Role
 from broker.admin.admin_view import AdminView
 from broker.admin.registry_address import Caller, host_of, registry_url
 from broker.admin.shares import Places
-from broker.check import check_report
-from broker.check.checking import Check
+from broker.check import losses
 from broker.config.settings import Settings
 from broker.http.admission import SAFE_METHODS
 from broker.http.listener import TURNS, requester_of
@@ -53,6 +55,7 @@ from broker.reports.topic_report import topic_view
 from broker.rights.audit import told
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
+from coordinator.commands.loss_commands import LOSS_LEVEL
 from coordinator.commands.table_commands import TABLES_LEVEL
 from coordinator.log.metadata_log import LogError
 from coordinator.log_client import LogClient, NotDoneError
@@ -238,7 +241,6 @@ async def _unnamed(request: web.Request) -> web.StreamResponse:
 
 
 async def _check(request: web.Request) -> web.StreamResponse:
-    """A line of JSON whenever there is something to tell; what was found is the last one."""
     view, log_client = request.app[VIEW], await _current(request)
     deep = request.query.get("deep", "0") not in ("", "0", "false")
     if view.listing.locked():
@@ -247,26 +249,7 @@ async def _check(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         write = log_stream.within(response.write, LOG_WRITE_SECONDS_MAX)
-
-        async def tell(said: Mapping[str, Any]) -> None:
-            await write(json.dumps(said).encode() + b"\n")
-
-        async def current() -> Machine:
-            await log_client.barrier()
-            return log_client.machine
-
-        check = Check(
-            view.store,
-            ClusterIdentity(view.settings.cluster_id, ERA),
-            current,
-            deep=deep,
-            bytes_per_second=view.settings.jobs_bytes_per_second,
-            tell=lambda line: tell({"progress": line}),
-        )
-        try:
-            await tell({"found": check_report.view(await check.run())})
-        except (LogError, StoreError) as error:
-            await tell({"error": str(error)} | coded(error))
+        await check_stream.check(view.store, view.settings, log_client, write, deep=deep)
         await response.write_eof()
         return response
 
@@ -286,6 +269,32 @@ async def _topic(request: web.Request) -> web.StreamResponse:
     source = request.app[VIEW].sources.get(topic.topic_id)
     told = {"exported_from": None if source is None else source._asdict()}
     return _json(topic_view(machine, topic, first=first) | told)
+
+
+async def _lost(request: web.Request) -> web.StreamResponse:
+    try:
+        loss = losses.parse(await request.text())
+    except ValueError as error:
+        raise _RefusedError(400, str(error)) from error
+    machine, topic = await _topic_named(request, request.match_info["name"])
+    if topic.topic_id != loss.topic_id:
+        raise _RefusedError(404, f'topic "{topic.name}" is another one now: check again')
+    _refuse_beside_older(machine, LOSS_LEVEL)
+    view, log_client = request.app[VIEW], _log_client(request)
+    losing = losses.Losing(
+        store=view.store,
+        machine=machine,
+        identity=ClusterIdentity(view.settings.cluster_id, ERA),
+        incarnation=log_client.incarnation,
+        propose=partial(_outcome, request),
+    )
+    try:
+        await losing.declare(loss)
+    except losses.LossError as error:
+        raise _RefusedError(409, str(error)) from error
+    except StoreError as error:
+        raise _RefusedError(503, f"the object store: {error}") from error
+    return _json({"topic": topic.name, "partition": loss.partition, "rows": loss.rows})
 
 
 async def _topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]:
@@ -447,9 +456,7 @@ async def _progress(request: web.Request) -> web.StreamResponse:
     if topic is None or topic.topic_id.hex() != progress.topic_id:
         said = f'there is no topic "{progress.topic}" with id {progress.topic_id}'
         raise _RefusedError(404, said)
-    if not machine.incarnations.all_support(TABLES_LEVEL):
-        said = "an agent of an older release is live; say it again later"
-        raise _RefusedError(503, said, FaultCode.VERSION_MISMATCH)
+    _refuse_beside_older(machine, TABLES_LEVEL)
     for number, offset in progress.offsets.items():
         partition = machine.partitions.get(topic.topic_id, number)
         if partition is not None and offset > partition.last_stable:
@@ -510,19 +517,30 @@ def _refuse_reserved(name: str) -> None:
         raise _RefusedError(400, f"name: {keeping.PREFIX}… are the pins that keep snapshots")
 
 
+def _refuse_beside_older(machine: Machine, level: int) -> None:
+    if not machine.incarnations.all_support(level):
+        said = "an agent of an older release is live; say it again later"
+        raise _RefusedError(503, said, FaultCode.VERSION_MISMATCH)
+
+
 async def _propose(request: web.Request, command: Command) -> Outcome:
+    """Put a command into the log and wait until it is done."""
+    outcome = await _outcome(request, command)
+    if isinstance(outcome, Rejected):
+        raise _RefusedError(409, outcome.message or outcome.error.name)
+    return outcome
+
+
+async def _outcome(request: web.Request, command: Command) -> Outcome:
     """Put a command into the log and wait for what became of it."""
     future = _log_client(request).propose(command)
     done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
     if not done:
         raise _RefusedError(503, "it is not known yet whether this took effect; send it again")
     try:
-        outcome = future.result()
+        return future.result()
     except NotDoneError as error:
         raise _RefusedError(503, f"not done: {error}") from error
-    if isinstance(outcome, Rejected):
-        raise _RefusedError(409, outcome.message or outcome.error.name)
-    return outcome
 
 
 async def _current(request: web.Request) -> LogClient:
@@ -558,6 +576,7 @@ ROUTES: Final[tuple[Route[Role], ...]] = (
     Route("GET", "/check", Role.OPERATOR, _check, has_head=False),
     Route("GET", "/costs", Role.OPERATOR, _costs),
     Route("GET", "/topics/{name}", Role.OPERATOR, _topic),
+    Route("POST", "/topics/{name}/lost", Role.OPERATOR, _lost),
     Route("GET", "/export/topics", Role.EXPORTER, _topics),
     Route("GET", "/export/plan", Role.EXPORTER, _plan),
     Route("POST", "/export/plan", Role.EXPORTER, _plan_of_many),

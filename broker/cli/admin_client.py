@@ -28,10 +28,12 @@ class AgentPlace(NamedTuple):
     """Whom to trust behind https; None: whom the system trusts."""
 
 
-def ask(agent: AgentPlace, path: str, *, method: str = "GET") -> dict[str, Any]:
+def ask(
+    agent: AgentPlace, path: str, *, method: str = "GET", body: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The object that the agent answers. Raises ToolError."""
     try:
-        with opened(agent, path, method=method, timeout_s=TIMEOUT_S) as response:
+        with opened(agent, path, method=method, body=body, timeout_s=TIMEOUT_S) as response:
             return parsed(response.read())
     except urllib.error.HTTPError as error:
         raise refusal(error, f"{agent.url} answers {error.code}: {error.reason}") from error
@@ -41,14 +43,22 @@ def ask(agent: AgentPlace, path: str, *, method: str = "GET") -> dict[str, Any]:
 
 @contextmanager
 def opened(
-    agent: AgentPlace, path: str, *, method: str = "GET", timeout_s: float | None
+    agent: AgentPlace,
+    path: str,
+    *,
+    method: str = "GET",
+    body: dict[str, Any] | None = None,
+    timeout_s: float | None,
 ) -> Iterator[http.client.HTTPResponse]:
     """The agent's answer, to be read. Raises ToolError, and HTTPError when it is an error."""
     url, token, context = agent
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise ToolError(f'"{url}" is not an address like http://127.0.0.1:9094')
     # Only http and https get here.
-    request = urllib.request.Request(url.rstrip("/") + path, method=method)  # noqa: S310
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url.rstrip("/") + path, data, method=method)  # noqa: S310
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
     if token is not None:
         # Not sent on to wherever an answer might point.
         request.add_unredirected_header("Authorization", f"Bearer {token}")

@@ -37,6 +37,7 @@ from coordinator.commands.layout import (
     fixed,
     number,
 )
+from coordinator.commands.loss_commands import DeclareLost
 from coordinator.commands.rights_commands import RightsCommand, RightsOutcome
 from coordinator.commands.table_commands import TableCommand, TableOutcome
 from coordinator.commands.token_commands import TokenCommand
@@ -198,6 +199,7 @@ Command = (
     | GroupCommand
     | TransactionCommand
     | JobCommand
+    | DeclareLost
     | TableCommand
     | CredentialCommand
     | TokenCommand

@@ -48,7 +48,9 @@ from coordinator.commands.job_commands import (
     TrimLogs,
     Trimmed,
 )
+from coordinator.commands.loss_commands import DeclareLost
 from coordinator.commands.table_commands import ExpireHeldRecords, HeldExpiry
+from coordinator.machine.loss_applier import declare_lost
 from coordinator.tables.exports import Exports
 from coordinator.tables.incarnations import IncarnationRow, Incarnations
 from coordinator.tables.jobs import Jobs
@@ -63,7 +65,7 @@ from protocol.types import POSITION_ZERO, Incarnation, Position, TopicId
 from storage.formats.page import PAGE_ROWS_MAX, PageFormatError, decode_rows, digest, encode_rows
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Span
 
-BoundingCommand = JobCommand | ExpireHeldRecords
+BoundingCommand = JobCommand | ExpireHeldRecords | DeclareLost
 
 _Place = tuple[TopicId, int]
 
@@ -100,6 +102,14 @@ class JobApplier:
                 return self.jobs.request(command, moment)
             case TrimLogs():
                 return self._trim(command, moment)
+            case DeclareLost():
+                return declare_lost(
+                    command,
+                    writer=writer,
+                    partitions=self.partitions,
+                    objects=self.objects,
+                    moment=moment,
+                )
             case _:
                 if (rejected := self._validate_holder(command, writer.incarnation)) is not None:
                     return rejected

@@ -384,17 +384,30 @@ class Partition:
 
     def recall(self, index: int, spans: Sequence[Span | Marker], moment: Moment) -> None:
         """The rows of the page at `index` take its place."""
-        slot, number, _, _, base_offset, _ = rows.SPAN.unpack_from(
-            self._rows, index * rows.ROW_BYTES
-        )
-        assert slot & KIND_MASK == ObjectKind.INDEX
-        assert self._pages is not None
-        self.paged_row_count -= rows.page(self._pages, base_offset).rows
-        rows.remove_page(self._pages, base_offset)
-        if not self._pages:
-            self._pages = None
+        slot, number, *_ = rows.SPAN.unpack_from(self._rows, index * rows.ROW_BYTES)
+        self._drop_page(index)
         self._put(range(index, index + 1), spans)
         self._objects.release(slot, number, moment)
+
+    def lose(self, indexes: range, span: Span, moment: Moment) -> None:
+        """A span of a segment that has no records takes the place of rows, pages among them. Its
+        reference is counted already. Those that rows in the pages have stay: nobody knows them."""
+        next_offset = self._next_offset(indexes[-1])
+        for index in indexes:
+            if rows.kind(self._rows, index) is not ObjectKind.INDEX:
+                self._let_go(range(index, index + 1), moment)
+                continue
+            slot, number, *_ = rows.SPAN.unpack_from(self._rows, index * rows.ROW_BYTES)
+            sums = self._drop_page(index)
+            self.data_bytes -= sums.data_bytes
+            self.segment_bytes -= sums.segment_bytes
+            self._objects.release(slot, number, moment)
+        self._put(indexes, [span])
+        self.data_bytes += span.length
+        self.segment_bytes += span.length
+        self._drop_aborted_between(span.base_offset, next_offset)
+        # Nothing lies below the first offset, so it is clean: the partition may have holes now.
+        self.clean_to = max(self.clean_to, min(1, self.last_stable))
 
     def drop_windows(self, count: int) -> int:
         """Forget at most `count` producers, newest first; how many there were."""
@@ -487,6 +500,18 @@ class Partition:
             sums = rows.page(self._pages, rows.base_offset(self._rows, index))
             return sums.data_bytes > sums.segment_bytes
         return kind is ObjectKind.CHUNK
+
+    def _drop_page(self, index: int) -> PageSums:
+        """The page at `index` leaves the column of pages, and what is counted of its rows."""
+        assert rows.kind(self._rows, index) is ObjectKind.INDEX
+        assert self._pages is not None
+        base_offset = rows.base_offset(self._rows, index)
+        sums = rows.page(self._pages, base_offset)
+        self.paged_row_count -= sums.rows
+        rows.remove_page(self._pages, base_offset)
+        if not self._pages:
+            self._pages = None
+        return sums
 
     def _first_page(self, indexes: range) -> int:
         """The first of these rows that is a page; the end of the range when none is."""

@@ -65,6 +65,7 @@ from coordinator.commands.job_commands import (
     ReplaceRows,
     SpillRows,
 )
+from coordinator.commands.loss_commands import DeclareLost
 from coordinator.commands.rights_commands import AclBinding
 from coordinator.commands.table_commands import (
     DeleteSubject,
@@ -96,7 +97,7 @@ from coordinator.tables.partition import Partition
 from coordinator.tables.transactions import TransactionRow
 from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position, TopicId
-from storage.formats.page import digest, encode_rows
+from storage.formats.page import decode_rows, digest, digest_of_rows, encode_rows
 from storage.formats.spans import Item, Page
 from tests.coordinator.administrative import DRAWN, USERS
 from tests.coordinator.machine.story import Story, opening
@@ -416,6 +417,25 @@ class History:
         moved = Replacement(*named, digest(body), spans, clean_to)
         return ReplaceRows(job, writer.segment_last + rng.choice([1, 1, 2]), 10, (moved,))
 
+    def lost(self) -> Command:
+        """Up to three rows, whatever they are; rarely others than were seen."""
+        rng, machine = self.rng, self.machine
+        written = [row for row in machine.partitions.written() if row.row_count]
+        writer = next(iter(machine.incarnations), None)
+        if not written or writer is None:
+            return Tick()
+        row = rng.choice(written)
+        found = row.rows_from(rng.randrange(row.end_offset), rng.randrange(1, 4))
+        body = b""
+        if isinstance(found[0], Page) and rng.random() < 0.5:
+            body, page = self.bodies[found[0].digest], found[0]
+            inside = decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
+            found = [*inside[rng.randrange(len(inside)) :][:2]]
+        seen = rng.choice([bytes(16), *[digest_of_rows(found)] * 5])
+        ends = found[0].base_offset, found[-1].next_offset
+        named = (row.topic_id, row.partition, *ends, len(found), seen)
+        return DeclareLost(*named, body, writer.segment_last + rng.choice([1, 1, 2]), 20, 4, 10)
+
     def doomed(self) -> DoomObjects:
         free = [each.object_id for each in self.machine.objects.unreferenced()]
         return DoomObjects(self.rng.choice([0, 0, 100]), tuple(free[:3]))
@@ -459,6 +479,7 @@ FITTED: Final[Mapping[type, Callable[[History], Command]]] = {
     ReplaceRows: History.moved,
     SpillRows: History.moved,
     RecallPage: History.moved,
+    DeclareLost: History.lost,
     DoomObjects: History.doomed,
     ForgetObjects: History.forgotten,
     RegisterSchema: History.schema,

@@ -10,7 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.cli.arguments import FAILED, FailedError, add_agent, complain, place_of, tell
+from broker.cli.arguments import (
+    FAILED,
+    FailedError,
+    add_agent,
+    add_yes,
+    complain,
+    confirm,
+    place_of,
+    tell,
+)
 
 if TYPE_CHECKING:
     from broker.config.settings import Loaded
@@ -32,6 +41,9 @@ def add_check(
     parser.add_argument(
         "--deep", action="store_true", help="read it all, too, and compare checksums and offsets"
     )
+    text = "declare lost what is, by a running agent: consumers go on behind those offsets"
+    parser.add_argument("--repair", action="store_true", help=text)
+    add_yes(parser)
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     add_config(parser)
     parser.add_argument(
@@ -54,9 +66,29 @@ def _check(options: argparse.Namespace, *, load: Load) -> int:
         found = check_tool.check(settings, place_of(options), deep=options.deep, tell=_progress)
     except ToolError as error:
         raise FailedError.of(error) from error
-    for line in [json.dumps(found)] if options.json else check_report.lines(found):
-        tell(line)
-    return FAILED if check_report.is_wrong(found) else 0
+    if not options.repair or not found["ranges"]:
+        for line in [json.dumps(found)] if options.json else check_report.lines(found):
+            tell(line)
+        return FAILED if check_report.is_wrong(found) else 0
+    for line in check_report.lines(found):
+        # What --json is asked for is one object.
+        (partial(complain, options.name) if options.json else partial(tell, flush=True))(line)
+    return _repair(options, found)
+
+
+def _repair(options: argparse.Namespace, found: dict[str, Any]) -> int:
+    from broker.cli.checks import check_tool
+
+    confirm(options, "declare these offsets lost, for ever?")
+    repaired = check_tool.repair(place_of(options), found)
+    if options.json:
+        tell(json.dumps(found | {"declared_lost": len(repaired.lines)}))
+    else:
+        for line in repaired.lines:
+            tell(line)
+    complain(options.name, *repaired.failures)
+    is_left = any(each["kind"] == "snapshot" for each in found["wrong"])
+    return FAILED if repaired.failures or is_left else 0
 
 
 def _progress(line: str) -> None:

@@ -1,11 +1,11 @@
 """`frazil check`: what the log points at, beside what is in the store.
 
-Reads log and store itself, by a replica of its own, so it needs no agent and disturbs none. An embedded log that an
+`--repair` has a running agent declare lost what is. Reads log and store itself, by a replica of its own, so it needs no agent and disturbs none. An embedded log that an
 agent has is that agent's alone: then the agent is asked to look.
 """
 
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -13,7 +13,7 @@ from broker.check import check_report
 from broker.check.checking import Check
 from broker.cli import admin_client, doctor
 from broker.cli.admin_client import AgentPlace
-from broker.cli.command_result import ToolError
+from broker.cli.command_result import CommandResult, ToolError
 from broker.config.settings import Settings
 from broker.environment import open_adapters
 from broker.process import run_once
@@ -23,7 +23,7 @@ from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
 from coordinator.machine.machine import Machine
 from coordinator.replica import ReplicaStoppedError
 from coordinator.snapshot.stream import SnapshotError
-from protocol.fault_codes import FaultCode
+from protocol.fault_codes import FaultCode, Sentence, fault_of
 from protocol.types import ERA
 from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
@@ -95,6 +95,27 @@ async def _look(
         tell=told,
     ).run()
     return check_report.view(found)
+
+
+def repair(agent: AgentPlace, found: Mapping[str, Any]) -> CommandResult:
+    """Have the agent declare the ranges lost; one that it refuses stops no other."""
+    lines, failures = [], []
+    for each in found["ranges"]:
+        where = (
+            f"{each['topic']}-{each['partition']}, offsets {each['base_offset']} to"
+            f" {each['next_offset'] - 1}"
+        )
+        named = {
+            name: each[name]
+            for name in ("topic_id", "partition", "base_offset", "next_offset", "rows", "digest")
+        }
+        try:
+            admin_client.ask(agent, f"/topics/{each['topic']}/lost", method="POST", body=named)
+        except ToolError as error:
+            failures.append(Sentence(f"{where}: {error}", fault_of(error)))
+        else:
+            lines.append(f"{where}: declared lost")
+    return CommandResult(lines, failures=failures)
 
 
 def ask(agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:

@@ -94,6 +94,7 @@ from coordinator.commands.job_commands import (
     TrimLogs,
     Trimmed,
 )
+from coordinator.commands.loss_commands import DeclareLost
 from coordinator.commands.rights_commands import (
     AclBinding,
     AclsDeleted,
@@ -174,6 +175,7 @@ PLAIN_COMMANDS: tuple[Command, ...] = (
     Pin("export-1", 600_000),
     Unpin("export-1"),
     VoidEntry(position(1, 42), DIGEST),
+    DeclareLost(TOPIC, 3, 1000, 1_000_500, 20, DIGEST, b"the body of a page", 9, 300, 16, 61),
 )
 TRANSACTIONAL_CHUNK = CommitChunk(
     8,

@@ -1,10 +1,11 @@
 """Rows of partitions while jobs rearrange them, against a model: a list of what each offset is.
 
-Whatever is produced, trimmed, replaced by segments, spilled into pages and recalled, in whatever
-order: rows are dense, every offset that may be read lies where it was written, counts of objects
+Whatever is produced, trimmed, replaced by segments, spilled into pages, recalled and declared lost,
+in whatever order: rows are dense, every offset that may be read lies where it was written, counts of objects
 and bytes equal a recount, and the aborted ranges are those that a reader needs.
 """
 
+import dataclasses
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.commands.entries import DONE, ChunkCommitted
+from coordinator.commands.entries import DONE, ChunkCommitted, Rejected
 from coordinator.commands.job_commands import (
     ClaimJobs,
     DoomObjects,
@@ -35,10 +36,11 @@ from coordinator.commands.job_commands import (
     TrimLogs,
     Trimmed,
 )
+from coordinator.commands.loss_commands import DeclareLost
 from coordinator.commands.transaction_commands import EndTransaction
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
-from storage.formats.page import decode_rows, digest, encode_rows
+from storage.formats.page import decode_rows, digest, digest_of_rows, encode_rows
 from storage.formats.spans import Item, Marker, ObjectId, ObjectKind, Page, Row, Span
 from tests.coordinator.machine.story import Story, span
 from txn.producers import describe
@@ -87,6 +89,8 @@ class Rows(RuleBasedStateMachine):
         """Lengths of all objects."""
         self.bodies: dict[tuple[ObjectId, int], bytes] = {}
         """Of pages, by where they are."""
+        self.left: Counter[ObjectId] = Counter()
+        """References of rows that were in pages that are lost."""
         self.numbers = dict.fromkeys(ObjectKind, 0)
         self.producers = {name: self.story.producer(self.agent, name)[0] for name in NAMES}
 
@@ -238,6 +242,11 @@ class Rows(RuleBasedStateMachine):
         if not may:
             return
         model.offsets[base:following] = [object_id] * (following - base)
+        self._forget_aborted(number, base, following)
+
+    def _forget_aborted(self, number: int, base: int, following: int) -> None:
+        """Rows in these offsets were replaced."""
+        model = self.models[number]
         raw = [row for row in self._rows(number) if self._is_raw(row)]
         model.aborted = [
             each
@@ -296,6 +305,50 @@ class Rows(RuleBasedStateMachine):
         assert len(pages_now) == len(pages) - (not harm)
         assert (outcome == DONE) == (not harm)
 
+    # What an operator does.
+
+    @rule(
+        number=partitions,
+        first=places,
+        count=st.integers(1, 4),
+        inside=st.booleans(),
+        harm=st.sampled_from([None] * 6 + ["digest", "rows", "base_offset", "page"]),
+    )
+    def lose(self, number: int, first: int, count: int, inside: bool, harm: str | None) -> None:
+        """Some rows, whatever they are; or some of those in a page."""
+        model, found = self.models[number], self._rows(number)
+        pages = [row for row in found if isinstance(row, Page)]
+        body = b""
+        if inside and pages:
+            page = pages[first % len(pages)]
+            found, body = [*self._inside(page)], self.bodies[page.object_id, page.start]
+        run = found[first % (len(found) or 1) :][:count]
+        if not run:
+            return
+        base, following = run[0].base_offset, run[-1].next_offset
+        named = (self.topic_id, number, base, following, len(run), digest_of_rows(run))
+        object_id = self._next(ObjectKind.SEGMENT)
+        command = DeclareLost(*named, body, object_id.number, 100, 8, 7)
+        if harm is not None:
+            wrong = {
+                "digest": bytes(16),
+                "rows": len(run) + 1,
+                "base_offset": base + 1,
+                "page": b"?",
+            }
+            command = dataclasses.replace(command, **{harm: wrong[harm]})
+        outcome = self.story.do(self.agent, command)
+        self.committed[object_id] = 100
+        assert isinstance(outcome, Rejected) == (harm is not None)
+        if harm is not None:
+            return
+        for row in run:
+            for each in self._inside(row) if isinstance(row, Page) else ():
+                if isinstance(each, Span):
+                    self.left[each.object_id] += 1
+        model.offsets[base:following] = [object_id] * (following - base)
+        self._forget_aborted(number, base, following)
+
     @precondition(lambda self: self.committed)
     @rule(which=st.lists(places, max_size=5))
     def doom(self, which: list[int]) -> None:
@@ -345,7 +398,7 @@ class Rows(RuleBasedStateMachine):
         assert table.paged_row_count == len(resolved) - len(rows) + len(pages)
         assert table.data_bytes == sum(row.length for row in spans)
         assert table.segment_bytes == sum(row.length for row in in_segments)
-        references = Counter(row.object_id for row in [*spans, *pages])
+        references = Counter(row.object_id for row in [*spans, *pages]) + self.left
         assert len(machine.objects) == len(references)
         unreferenced = {each.object_id for each in machine.objects.unreferenced()}
         for object_id, length in self.committed.items():

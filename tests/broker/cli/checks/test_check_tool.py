@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 from collections.abc import AsyncGenerator
@@ -12,8 +13,10 @@ import pytest
 from broker.cli import main
 from broker.cli.admin_client import AgentPlace
 from broker.cli.checks import check_tool
-from broker.cli.command_result import ToolError
-from protocol.fault_codes import FaultCode
+from broker.cli.command_result import CommandResult, ToolError
+from coordinator.commands.loss_commands import LOSS_LEVEL
+from protocol.errors import ErrorCode
+from protocol.fault_codes import FaultCode, fault_of
 from tests.broker.agents import serving
 from tests.kit.sockets import Place, Running, settings_of
 
@@ -101,6 +104,87 @@ async def test_who_asks_while_a_check_runs_is_told_to_ask_again(place: Place) ->
         assert (await first)["wrong"] == []
 
 
+# Repairs.
+
+
+async def repaired(running: Running, found: dict) -> CommandResult:
+    return await asyncio.to_thread(check_tool.repair, agent_at(running), found)
+
+
+async def test_readers_go_on_behind_a_chunk_that_is_lost_and_others_never_notice(
+    place: Place,
+) -> None:
+    async with with_records(place) as running:
+        client = await running.connect()
+        assert await client.create("other") == 0
+        assert await client.produce("other", [b"value"]) == (0, 0)
+        keys = sorted(key for key in place.objects._objects if key.startswith("chunks/"))
+        del place.objects._objects[keys[1]]
+    async with serving(place, "jobs.enabled=false", "node.name=two") as running:
+        client = await running.connect()
+        error, _ = await client.fetch("t", 1)
+        assert error == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.fetch("other", 0))[0] == 0
+        found = await asked(running)
+        told = await repaired(running, found)
+        assert list(told.lines) == ["t-0, offsets 1 to 1: declared lost"]
+        assert not told.failures
+        error, length = await client.fetch("t", 1)
+        assert (error, length > 0) == (0, True)
+        assert (await client.fetch("t", 2))[0] == 0
+        again = await asked(running, deep=True)
+        assert (again["wrong"], again["ranges"]) == ([], [])
+        # Asked twice, nothing happens the second time.
+        refused = await repaired(running, found)
+        assert "other rows lie there now" in refused.failures[0]
+
+
+async def test_what_is_refused_stops_no_other_repair(place: Place) -> None:
+    async with with_records(place) as running:
+        keys = sorted(key for key in place.objects._objects if key.startswith("chunks/"))
+        data = {key: place.objects._objects.pop(key) for key in keys[::2]}
+        found = await asked(running)
+        assert [each["base_offset"] for each in found["ranges"]] == [0, 2]
+        place.objects._objects[keys[0]] = data[keys[0]]
+        told = await repaired(running, found)
+        assert list(told.lines) == ["t-0, offsets 2 to 2: declared lost"]
+        assert told.failures == ["t-0, offsets 0 to 0: offsets 0 to 0 can be read: check again"]
+
+
+async def test_beside_an_agent_of_an_older_release_nothing_is_declared_lost(place: Place) -> None:
+    async with with_records(place) as running:
+        keys = sorted(key for key in place.objects._objects if key.startswith("chunks/"))
+        del place.objects._objects[keys[1]]
+        found = await asked(running)
+        (row,) = running.agent.node.log_client.machine.incarnations
+        row.feature_level_max = LOSS_LEVEL - 1
+        (failure,) = (await repaired(running, found)).failures
+        assert fault_of(failure) is FaultCode.VERSION_MISMATCH
+        row.feature_level_max = LOSS_LEVEL
+        assert not (await repaired(running, found)).failures
+
+
+@pytest.mark.parametrize(
+    ("topic", "change", "status"),
+    [
+        ("none", {}, 404),
+        ("t", {"topic_id": "00" * 16}, 404),
+        ("t", {"rows": "one"}, 400),
+        ("t", {"partition": 7}, 409),
+    ],
+    ids=str,
+)
+async def test_what_names_no_rows_is_refused(
+    place: Place, topic: str, change: dict, status: int
+) -> None:
+    async with with_records(place) as running:
+        keys = sorted(key for key in place.objects._objects if key.startswith("chunks/"))
+        del place.objects._objects[keys[1]]
+        (lost,) = (await asked(running))["ranges"]
+        body = json.dumps(lost | change)
+        assert (await running.http("POST", f"/topics/{topic}/lost", data=body))[0] == status
+
+
 # The command.
 
 
@@ -174,3 +258,36 @@ def test_the_command_names_what_is_lost_says_what_to_do_and_ends_with_1(
     assert "frazil check --repair declares their offsets lost" in out
     assert check("--data", ".", "--json") == 1
     assert json.loads(capsys.readouterr().out) == view
+
+
+def test_nothing_is_declared_lost_unasked(no_settings_around, monkeypatch, capsys) -> None:
+    finding(monkeypatch, wrong=[WRONG], ranges=[LOST])
+    monkeypatch.setattr(check_tool, "repair", lambda *_: pytest.fail("unasked"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert check("--data", ".", "--repair") == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("Put the objects back if a copy is to be had")
+    assert "there is no terminal to ask" in said.err
+
+
+@pytest.mark.parametrize(("failures", "code"), [((), 0), (("t-4: it was refused",), 1)])
+def test_the_command_ends_with_0_when_all_was_declared(
+    no_settings_around, monkeypatch, capsys, failures, code
+) -> None:
+    finding(monkeypatch, wrong=[WRONG], ranges=[LOST])
+    result = CommandResult(["t-4: declared lost"], failures=failures)
+    monkeypatch.setattr(check_tool, "repair", lambda *_: result)
+    assert check("--data", ".", "--repair", "--yes") == code
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == "t-4: declared lost"
+    assert ("it was refused" in said.err) == bool(failures)
+    assert check("--data", ".", "--repair", "--yes", "--json") == code
+    assert json.loads(capsys.readouterr().out)["declared_lost"] == 1
+
+
+def test_a_snapshot_that_is_damaged_is_not_repaired_by_declaring_anything(
+    no_settings_around, monkeypatch, capsys
+) -> None:
+    finding(monkeypatch, wrong=[WRONG | {"kind": "snapshot"}])
+    assert check("--data", ".", "--repair", "--yes") == 1
+    assert "frazil job run snapshot makes a new one" in capsys.readouterr().out
