@@ -26,6 +26,7 @@ class FaultCode(StrEnum):
     STORE_UNREACHABLE = "store-unreachable"
     STORE_DENIED = "store-denied"
     CLOCK_SKEW = "clock-skew"
+    OBJECT_LOST = "object-lost"
     OTHER_CLUSTER = "other-cluster"
     OLDER_LOG = "older-log"
     VERSION_MISMATCH = "version-mismatch"
@@ -240,6 +241,27 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
             "Compare: `date -u`, and `curl -sI ENDPOINT | grep -i ^date`.",
             "Set up NTP: `timedatectl set-ntp true`, `chronyc makestep`. On a virtual machine look at its host's clock.",
             "The agent measures each hour, and when it starts; `frazil doctor --config FILE` does it now.",
+        ),
+    ),
+    FaultCode.OBJECT_LOST: Fault(
+        "The metadata log points at an object that is not in the store any more, or that has other bytes: somebody or"
+        " something else deleted it (a lifecycle rule of the bucket, a clean-up by hand), or the disk lost it.",
+        "Who reads offsets that lie in it hears KAFKA_STORAGE_ERROR, and stands still there. All else goes on: other offsets,"
+        " other partitions, Produce, the jobs.",
+        (
+            (
+                "See what is lost: `frazil check --config FILE`, with topics, partitions and offsets; `frazil check --deep` reads"
+                " everything, too. Of an embedded log that a running agent has, that agent is asked: `frazil check --agent http://HOST:PORT`."
+            ),
+            "Find out who deletes there, and end it: nobody but agents may delete below the store's prefix, and no lifecycle rule.",
+            (
+                "Put the object back where a copy is to be had: an older version that the bucket keeps, a replica, a backup. Then all"
+                " is as before, without a restart."
+            ),
+            (
+                "Else `frazil check --repair --agent http://HOST:PORT` declares the offsets lost: consumers go on behind them. There"
+                " is no way back."
+            ),
         ),
     ),
     FaultCode.OTHER_CLUSTER: Fault(

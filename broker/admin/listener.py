@@ -249,7 +249,8 @@ async def _check(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         write = log_stream.within(response.write, LOG_WRITE_SECONDS_MAX)
-        await check_stream.check(view.store, view.settings, log_client, write, deep=deep)
+        work = check_stream.check(view.store, view.settings, log_client, write, deep=deep)
+        await log_stream.while_wanted(work, lambda: request.transport is not None)
         await response.write_eof()
         return response
 

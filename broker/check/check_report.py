@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from broker.check.comparison import Counted, Foreign, Wrong, kind_name
 from broker.check.lost_ranges import LostRange
 from broker.reports.tables import table
+from protocol.fault_codes import FaultCode, Sentence
 from protocol.types import Position
 from storage.formats.spans import ObjectKind
 
@@ -23,7 +24,9 @@ ADVICE: Final = {
         "An agent that starts takes the other snapshot; frazil job run snapshot makes a new one, and when two are"
         " new nobody needs this one."
     ),
-    "unranged": "Nothing in these objects can be read by anybody: what lies there is deleted, and waits to be dropped.",
+    "unranged": (
+        "No record that could be read is lost: what lay there is deleted and waits to be dropped, or was read and is whole."
+    ),
 }
 
 
@@ -86,8 +89,11 @@ def _range_view(each: LostRange) -> dict[str, Any]:
     }
 
 
-def is_wrong(found: Mapping[str, Any]) -> bool:
-    return bool(found["wrong"])
+def verdict(found: Mapping[str, Any]) -> Sentence:
+    """What is wrong, in a sentence."""
+    count = len(found["wrong"])
+    what = "1 object is" if count == 1 else f"{count} objects are"
+    return Sentence(f"{what} missing or damaged", FaultCode.OBJECT_LOST)
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -52,6 +52,10 @@ TOLD_OBJECTS: Final = 50_000
 Tell = Callable[[str], Awaitable[None]]
 
 
+class _ShortError(Exception):
+    """The object ends before the bytes that are asked for."""
+
+
 class Check:
     """One check of a cluster; `run` is called once."""
 
@@ -141,7 +145,7 @@ class Check:
                 await self._get(object_id, machine.object_length(object_id) - 1, 1)
             except ObjectNotFoundError:
                 continue
-            except StoreRefusedError as error:
+            except _ShortError as error:
                 self._suspects[object_id] = wrong._replace(trouble=LENGTH, text=str(error))
             del self._objects[object_id]
 
@@ -223,7 +227,7 @@ class Check:
             return decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
         except ObjectNotFoundError:
             self._objects[page.object_id] = missing(page.object_id)
-        except (StoreRefusedError, PageFormatError) as error:
+        except (_ShortError, PageFormatError) as error:
             self._damaged(page, str(error))
         return None
 
@@ -234,10 +238,13 @@ class Check:
             if span.object_id not in self._objects
         ]
         reads = plan_reads(wanted, whole_bytes_max=0)
-        for first in range(0, len(reads), READS_AT_ONCE):
-            async with asyncio.TaskGroup() as tasks:
-                for one in reads[first : first + READS_AT_ONCE]:
-                    tasks.create_task(self._read(one))
+        try:
+            for first in range(0, len(reads), READS_AT_ONCE):
+                async with asyncio.TaskGroup() as tasks:
+                    for one in reads[first : first + READS_AT_ONCE]:
+                        tasks.create_task(self._read(one))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
 
     async def _read(self, one: Read[Span]) -> None:
         try:
@@ -245,7 +252,7 @@ class Check:
         except ObjectNotFoundError:
             self._objects[one.object_id] = missing(one.object_id)
             return
-        except StoreRefusedError as error:
+        except _ShortError as error:
             if len(one.pieces) > 1:  # The first ones may be there.
                 for span in one.pieces:
                     alone = Read(span.object_id, span.start, span.length, (span,), whole=False)
@@ -286,8 +293,16 @@ class Check:
     # The store.
 
     async def _get(self, object_id: ObjectId, start: int, length: int) -> Buffer:
+        """Raises ObjectNotFoundError, _ShortError, and other errors of the store: one that refuses to be
+        read has lost nothing by that."""
         await self._pace(length)
-        return await _answered(lambda: self._store.get_range(object_id.key, start, length))
+        try:
+            return await _answered(lambda: self._store.get_range(object_id.key, start, length))
+        except StoreRefusedError as error:
+            whole = len(await self._whole(object_id.key))
+            if whole < start + length:
+                raise _ShortError(f"it has {whole} bytes") from error
+            raise
 
     async def _pace(self, length: int) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -136,13 +136,17 @@ class Losing:
         return encode_rows(inside), [*found]
 
     async def _inside(self, page: Page) -> Sequence[Span | Marker] | None:
-        """None: it cannot be read."""
+        """None: it cannot be read. Raises StoreError when that cannot be known."""
         try:
             body = await self.store.get_range(page.object_id.key, page.start, page.length)
             if digest(body) != page.digest:
                 return None
             return decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
-        except (ObjectNotFoundError, StoreRefusedError, PageFormatError):
+        except (ObjectNotFoundError, PageFormatError):
+            return None
+        except StoreRefusedError:
+            if await self._is_long_enough(page):
+                raise
             return None
 
     async def _must_be_lost(self, rows: Sequence[Row]) -> None:
@@ -167,17 +171,19 @@ class Losing:
         except (ObjectNotFoundError, DamagedSpanError):
             return False
         except StoreRefusedError:
-            return await self._is_long_enough(row)
+            if await self._is_long_enough(row):
+                raise
+            return False
         return True
 
-    async def _is_long_enough(self, span: Span) -> bool:
+    async def _is_long_enough(self, row: Span | Page) -> bool:
         """The store refuses a range. It is lost only where it lies behind the object's end: a store that
         refuses everything has lost nothing. Raises StoreError."""
         try:
-            data = await self.store.get(span.object_id.key)
+            data = await self.store.get(row.object_id.key)
         except ObjectNotFoundError:
             return False
-        return len(data) >= span.start + span.length
+        return len(data) >= row.start + row.length
 
     async def _attempt(self, loss: NamedLoss, body: bytes, merged: Merged) -> Outcome:
         builder = SegmentBuilder()

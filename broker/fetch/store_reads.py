@@ -21,7 +21,7 @@ from broker.calls.shares import Owner
 from broker.fetch.answers import LOAD_BYTES_MAX, Collected
 from broker.fetch.fetches import FetchStats
 from broker.fetch.loaded import LoadedData
-from protocol.fault_codes import coded
+from protocol.fault_codes import FaultCode, coded
 from storage.fetch_plan import SpanPart, SpanRead
 from storage.formats.spans import ObjectId, Page
 from storage.reader import Loading, Reader
@@ -202,6 +202,8 @@ def count_failures(stats: FetchStats, failures: Sequence[StoreError], *, is_know
         stats.objects_gone += isinstance(error, ObjectNotFoundError) and is_known
     told = dict.fromkeys(failures)  # An object has records of many partitions.
     for error in islice(told, FAILURES_TOLD_MAX):
-        logger.warning("records cannot be read: %s", error, extra=coded(error))
+        is_lost = isinstance(error, ObjectNotFoundError) and is_known
+        code = {"code": FaultCode.OBJECT_LOST.value} if is_lost else coded(error)
+        logger.warning("records cannot be read: %s", error, extra=code)
     if len(told) > FAILURES_TOLD_MAX:
         logger.warning("nor can those of %d more objects", len(told) - FAILURES_TOLD_MAX)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Self
 from crc32c import crc32c
 
 from protocol import records
+from protocol.fault_codes import FaultCode
 from protocol.types import Buffer, Position, leader_epoch, leader_epoch_of_producer
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Span
 from storage.stores.object_store import StoreRefusedError
@@ -36,6 +37,8 @@ assert MARKER_BYTES == records.CONTROL_BATCH_BYTES
 
 class DamagedSpanError(StoreRefusedError):
     """The bytes of a span are not the batches that the log says are there."""
+
+    fault = FaultCode.OBJECT_LOST
 
 
 class Slice(NamedTuple):

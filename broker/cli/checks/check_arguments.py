@@ -69,7 +69,10 @@ def _check(options: argparse.Namespace, *, load: Load) -> int:
     if not options.repair or not found["ranges"]:
         for line in [json.dumps(found)] if options.json else check_report.lines(found):
             tell(line)
-        return FAILED if check_report.is_wrong(found) else 0
+        if not found["wrong"]:
+            return 0
+        complain(options.name, check_report.verdict(found))
+        return FAILED
     for line in check_report.lines(found):
         # What --json is asked for is one object.
         (partial(complain, options.name) if options.json else partial(tell, flush=True))(line)
@@ -87,7 +90,8 @@ def _repair(options: argparse.Namespace, found: dict[str, Any]) -> int:
         for line in repaired.lines:
             tell(line)
     complain(options.name, *repaired.failures)
-    is_left = any(each["kind"] == "snapshot" for each in found["wrong"])
+    named = {key for each in found["ranges"] for key in each["objects"]}
+    is_left = any(each["key"] not in named for each in found["wrong"])
     return FAILED if repaired.failures or is_left else 0
 
 

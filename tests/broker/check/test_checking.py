@@ -8,6 +8,8 @@ from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.job_commands import JobKind
 from storage.formats.page import digest_of_rows
 from storage.formats.spans import Page
+from storage.stores.object_store import StoreRefusedError
+from tests.kit.faults import FaultyStore, refused
 
 
 def ranges_of(found):
@@ -173,3 +175,14 @@ def test_a_deleted_topic_loses_nothing_that_anybody_could_read(world, checked):
     found = checked()
     assert len(found.wrong) == 1
     assert found.ranges == []
+
+
+@pytest.mark.parametrize("call", ["list_after", "get_range"])
+def test_a_store_that_refuses_to_be_read_has_lost_nothing_by_that(world, checked, call):
+    world.fill(world.place("a"), 3)
+    whole, world.store = world.store, FaultyStore(world.store)
+    world.store.before[call] = world.store.before["get"] = refused(StoreRefusedError("no right"))
+    with pytest.raises(StoreRefusedError, match="no right"):
+        checked(deep=True)
+    world.store = whole
+    assert checked(deep=True).wrong == []

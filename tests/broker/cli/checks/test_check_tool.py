@@ -247,12 +247,14 @@ def test_the_command_ends_with_0_when_nothing_is_wrong(
     assert "The store has all that the log points at." in out
 
 
+@pytest.mark.fault_code("object-lost")
 def test_the_command_names_what_is_lost_says_what_to_do_and_ends_with_1(
     no_settings_around, monkeypatch, capsys
 ) -> None:
     view = finding(monkeypatch, wrong=[WRONG], ranges=[LOST])
     assert check("--data", ".") == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "1 object is missing or damaged [object-lost]" in err
     (row,) = [line.split() for line in out.splitlines() if line.startswith("t ")]
     assert row == ["t", "4", "10", "12", "chunks/a/b"]
     assert "frazil check --repair declares their offsets lost" in out
