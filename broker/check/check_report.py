@@ -1,5 +1,6 @@
 """What a check has found: as JSON, as an agent answers it and `--json` prints it, and as lines. Pure."""
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -12,13 +13,17 @@ from protocol.types import Position
 from storage.formats.spans import ObjectKind
 
 ADVICE: Final = {
-    "objects": (
+    "found again": (
+        "Of the pages that are found again nothing is lost: segments say where their records are. frazil check --repair"
+        " puts them back."
+    ),
+    "records": (
         "Put the objects back if a copy is to be had (a version that the bucket keeps, a replica of it) and check again."
         " Else frazil check --repair declares their offsets lost: consumers go on behind them."
     ),
     "page": (
-        "Of an index object the records may all be there, but nothing says any more where: with the object put back"
-        " all is as before, with --repair they are lost."
+        "Of a page the records may all be there, but nothing says any more where: with the index object put back all is"
+        " as before, with --repair they are lost."
     ),
     "snapshot": (
         "An agent that starts takes the other snapshot; frazil job run snapshot makes a new one, and when two are"
@@ -85,6 +90,7 @@ def _range_view(each: LostRange) -> dict[str, Any]:
         "rows": each.rows,
         "digest": each.digest.hex(),
         "is_page": each.is_page,
+        "page_body": b64encode(each.page_body).decode(),
         "objects": list(each.keys),
     }
 
@@ -121,18 +127,26 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
 def range_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The offsets that cannot be read."""
     yield from table(
-        ("TOPIC", "PARTITION", "FROM", "TO", "IN"),
+        ("TOPIC", "PARTITION", "FROM", "TO", "WHAT", "IN"),
         [
             (
                 each["topic"],
                 each["partition"],
                 each["base_offset"],
                 each["next_offset"] - 1,
+                what(each),
                 ", ".join(each["objects"]),
             )
             for each in found["ranges"]
         ],
     )
+
+
+def what(each: Mapping[str, Any]) -> str:
+    """What of a range is lost, in a word or two."""
+    if not each["is_page"]:
+        return "records"
+    return "found again" if each["page_body"] else "page"
 
 
 def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
@@ -149,10 +163,8 @@ def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
             f"{foreign['objects']} objects ({foreign['bytes']} bytes) are not Frazil's, and nothing of Frazil reads or"
             f" deletes them: {listed}{more}."
         )
-    if found["ranges"]:
-        yield ADVICE["objects"]
-    if any(each["is_page"] for each in found["ranges"]):
-        yield ADVICE["page"]
+    whats = {what(each) for each in found["ranges"]}
+    yield from [ADVICE[each] for each in ADVICE if each in whats]
     kinds = {each["kind"] for each in found["wrong"]}
     if "snapshot" in kinds:
         yield ADVICE["snapshot"]

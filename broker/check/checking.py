@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from broker.check import rebuilding
 from broker.check.check_report import Checked
 from broker.check.comparison import (
     DAMAGED,
@@ -34,7 +35,9 @@ from protocol.types import Buffer
 from storage.fetch_plan import Read, SpanRead, plan_reads
 from storage.formats.batches import Batches, DamagedSpanError
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.job_objects import JobObjectFormatError
 from storage.formats.page import PageFormatError, decode_rows, digest
+from storage.formats.segment import parse_segment_end
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row, Span
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore, StoreRefusedError
 from storage.stores.retry import until_done
@@ -46,6 +49,9 @@ RETRY: Final = RetryPolicy(first_s=0.5, attempts_max=5)
 READS_AT_ONCE: Final = 4
 SPANS_AT_ONCE: Final = 20_000
 """Of all partitions: chunks have spans of many, and are read once for as many as are known."""
+TABLE_BYTES: Final = 64 * 1024
+"""Of a segment's end, read first: its table, unless that has more than a thousand spans."""
+TOLD_SEGMENTS: Final = 1_000
 TOLD_OBJECTS: Final = 50_000
 """Between two lines about the listing."""
 
@@ -100,6 +106,8 @@ class Check:
         if self._objects or self._rows:
             machine = await self._current()
             ranges = await self._ranges(machine)
+            if any(each.is_page for each in ranges):
+                ranges = await self._rebuild(machine, ranges)
         named = {key for each in ranges for key in each.keys}
         wrong = [each for at, each in self._objects.items() if machine.objects.is_referenced(at)]
         wrong += self._suspects.values()
@@ -289,6 +297,46 @@ class Check:
             losses.end()
             found += losses.ranges
         return found
+
+    async def _rebuild(self, machine: Machine, ranges: Sequence[LostRange]) -> list[LostRange]:
+        """Pages that can be made anew get their bodies."""
+        places = {(each.topic_id, each.partition) for each in ranges if each.is_page}
+        known: dict[tuple[bytes, int], list[Span]] = {place: [] for place in places}
+        for count, (object_id, length) in enumerate(
+            machine.objects.referenced(ObjectKind.SEGMENT), 1
+        ):
+            for topic_id, number, span in await self._spans_of(object_id, length):
+                if (place := (topic_id, number)) in known:
+                    known[place].append(span)
+            if count % TOLD_SEGMENTS == 0:
+                await self._tell(f"read the tables of {count} segments, to find lost pages again")
+        found = []
+        for each in ranges:
+            partition = machine.partitions.get(each.topic_id, each.partition)
+            index = -1 if partition is None else partition.find(each.base_offset)
+            body: bytes | None = None
+            if each.is_page and partition is not None and 0 <= index < partition.row_count:
+                page = partition.row(index)
+                if isinstance(page, Page):
+                    body = rebuilding.body_of(page, known[each.topic_id, each.partition])
+                    await asyncio.sleep(0)
+            found.append(each._replace(page_body=body or b""))
+        return found
+
+    async def _spans_of(
+        self, object_id: ObjectId, length: int
+    ) -> Sequence[tuple[bytes, int, Span]]:
+        """By the table of the segment; nothing when that is not to be had."""
+        take = min(length, TABLE_BYTES)
+        try:
+            while True:
+                end = await self._get(object_id, length - take, take)
+                found = parse_segment_end(end, object_length=length)
+                if not isinstance(found, int):
+                    return [*rebuilding.spans_of(found)]
+                take = found
+        except (ObjectNotFoundError, _ShortError, JobObjectFormatError):
+            return ()
 
     # The store.
 

@@ -1,6 +1,7 @@
 """Declares lost what is lost: an agent's part of `frazil check --repair`.
 
-What holds: nothing is declared lost that can be read. The rows must be those that were seen, and each is read once
+What holds: nothing is declared lost that can be read. Pages that were made anew come back, which any job may do to
+pages, by their digest. The rows must be those that were seen, and each is read once
 more here; one that is whole refuses all of them. A segment without records is durable before the log hears of it.
 
 Ends of aborted transactions that a lost page held are written anew, from what the log knows of them: who reads on
@@ -10,11 +11,13 @@ would leave out later records of the same producer otherwise.
 import asyncio
 import json
 import logging
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from coordinator.commands.entries import Command, Outcome, Rejected
+from coordinator.commands.job_commands import RecallPage
 from coordinator.commands.loss_commands import DeclareLost
 from coordinator.machine.machine import Machine
 from coordinator.tables.partition import Partition
@@ -62,6 +65,8 @@ class NamedLoss(NamedTuple):
     next_offset: int
     rows: int
     digest: bytes
+    page_body: bytes = b""
+    """Of a page that was made anew: it comes back, and nothing is lost."""
 
 
 def parse(text: str) -> NamedLoss:
@@ -72,6 +77,7 @@ def parse(text: str) -> NamedLoss:
             body[name] for name in ("partition", "base_offset", "next_offset", "rows")
         ]
         topic_id, seen = bytes.fromhex(body["topic_id"]), bytes.fromhex(body["digest"])
+        page_body = b64decode(body.get("page_body", ""), validate=True)
     except (ValueError, TypeError, LookupError) as error:
         names = '"topic_id", "partition", "base_offset", "next_offset", "rows", "digest"'
         raise ValueError(f"send {{{names}}} as frazil check --json has them") from error
@@ -79,7 +85,7 @@ def parse(text: str) -> NamedLoss:
         raise ValueError("partition, base_offset, next_offset and rows are numbers")
     if len(topic_id) != 16 or len(seen) != DIGEST_BYTES:
         raise ValueError("topic_id and digest have 16 bytes")
-    return NamedLoss(TopicId(topic_id), partition, base_offset, next_offset, rows, seen)
+    return NamedLoss(TopicId(topic_id), partition, base_offset, next_offset, rows, seen, page_body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,9 @@ class Losing:
 
     async def declare(self, loss: NamedLoss) -> None:
         """Raises LossError, StoreError, and what `propose` raises."""
+        if loss.page_body:
+            await self._recall(loss)
+            return
         partition = self.machine.partitions.get(loss.topic_id, loss.partition)
         if partition is None:
             raise LossError(f"there is no partition {loss.partition} (any more)")
@@ -118,6 +127,15 @@ class Losing:
             if outcome.error != ErrorCode.INVALID_REQUEST:
                 break
         raise LossError(f"it was refused: {refused}")
+
+    async def _recall(self, loss: NamedLoss) -> None:
+        command = RecallPage(loss.topic_id, loss.partition, loss.base_offset, loss.page_body)
+        outcome = await self.propose(command)
+        if isinstance(outcome, Rejected):
+            text = f"the page was not put back: {outcome.message}"
+            if outcome.error == ErrorCode.NOT_COORDINATOR:
+                text += " (frazil job list names the agent that does: --agent)"
+            raise LossError(text)
 
     async def _rows(self, partition: Partition, loss: NamedLoss) -> tuple[bytes, list[Row]]:
         """The rows that are meant, and the body of the page that they are in, if they are."""

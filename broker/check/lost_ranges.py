@@ -35,6 +35,8 @@ class LostRange(NamedTuple):
     """Of the objects, each once."""
     is_page: bool
     """An index object is lost: the records may be there, and nothing says where."""
+    page_body: bytes = b""
+    """Of such a page, where it could be made anew: with it nothing is lost."""
 
 
 class Lost(NamedTuple):

@@ -82,13 +82,24 @@ class Format(NamedTuple):
             raise JobObjectFormatError(f"no object of kind {self.kind.name.lower()}")
         if version != self.version:
             raise JobObjectFormatError(f"version {version} is not known here, only {self.version}")
-        start, length, checksum, _, _ = _FOOTER.unpack(view[-FOOTER_BYTES:])
-        footer = _FOOTER.pack(start, length, checksum, self.version, self.magic)
-        if view[:HEADER_BYTES] != self.header() or view[-FOOTER_BYTES:] != footer:
+        if view[:HEADER_BYTES] != self.header():
             raise JobObjectFormatError("header and footer are not those of one object")
-        if start < HEADER_BYTES or start + length + FOOTER_BYTES != len(view):
+        found = self.parse_end(view, object_length=len(view))
+        assert isinstance(found, Table)
+        return found
+
+    def parse_end(self, end: Buffer, *, object_length: int) -> "Table | int":
+        """Decodes the table by the last bytes of an object, FOOTER_BYTES or more; or says how many of
+        them it takes. Raises JobObjectFormatError."""
+        view = memoryview(end)
+        start, length, checksum, _, _ = _FOOTER.unpack(view[-FOOTER_BYTES:])
+        if view[-FOOTER_BYTES:] != _FOOTER.pack(start, length, checksum, self.version, self.magic):
+            raise JobObjectFormatError("header and footer are not those of one object")
+        if start < HEADER_BYTES or start + length + FOOTER_BYTES != object_length:
             raise JobObjectFormatError("the footer points outside of the object")
-        table = view[start : start + length]
+        if length + FOOTER_BYTES > len(view):
+            return int(length + FOOTER_BYTES)
+        table = view[len(view) - FOOTER_BYTES - length : len(view) - FOOTER_BYTES]
         if crc32c(table) != checksum or length < _OWNER.size:
             raise JobObjectFormatError("the table does not match its checksum")
         owner, era, incarnation, number, count = _OWNER.unpack_from(table)

@@ -23,7 +23,7 @@ from protocol import records
 from protocol.types import Buffer, TopicId
 from storage.formats.batches import marker_batch
 from storage.formats.chunk import checksum_of
-from storage.formats.job_objects import Builder, Format, check_adjacent
+from storage.formats.job_objects import Builder, Format, Table, check_adjacent
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 from storage.formats.walk import Aborted, Merged, Output, data_of_rows, leave_chunk, walk
 
@@ -131,7 +131,16 @@ def parse_segment(data: Buffer) -> Segment:
 
     Raises JobObjectFormatError.
     """
-    table = FORMAT.parse(data)
+    return _segment(FORMAT.parse(data))
+
+
+def parse_segment_end(end: Buffer, *, object_length: int) -> Segment | int:
+    """As `parse_segment`, by the last bytes of the object; or how many of them it takes."""
+    table = FORMAT.parse_end(end, object_length=object_length)
+    return table if isinstance(table, int) else _segment(table)
+
+
+def _segment(table: Table) -> Segment:
     spans = tuple(SegmentSpan(*row) for row in table.rows)  # type: ignore[arg-type]
     check_adjacent([(span.start, span.length) for span in spans], data_end=table.data_end)
     return Segment(table.cluster_id, table.object_id, spans)

@@ -80,9 +80,12 @@ def _check(options: argparse.Namespace, *, load: Load) -> int:
 
 
 def _repair(options: argparse.Namespace, found: dict[str, Any]) -> int:
+    from broker.check import check_report
     from broker.cli.checks import check_tool
 
-    confirm(options, "declare these offsets lost, for ever?")
+    is_loss = any(check_report.what(each) != "found again" for each in found["ranges"])
+    question = "declare these offsets lost, for ever?" if is_loss else "put the pages back?"
+    confirm(options, question)
     repaired = check_tool.repair(place_of(options), found)
     if options.json:
         tell(json.dumps(found | {"declared_lost": len(repaired.lines)}))

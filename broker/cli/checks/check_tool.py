@@ -7,7 +7,7 @@ agent has is that agent's alone: then the agent is asked to look.
 import urllib.error
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from broker.check import check_report
 from broker.check.checking import Check
@@ -29,6 +29,15 @@ from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectStore, StoreError
 
+NAMING: Final = (
+    "topic_id",
+    "partition",
+    "base_offset",
+    "next_offset",
+    "rows",
+    "digest",
+    "page_body",
+)
 Tell = Callable[[str], None]
 
 
@@ -105,16 +114,16 @@ def repair(agent: AgentPlace, found: Mapping[str, Any]) -> CommandResult:
             f"{each['topic']}-{each['partition']}, offsets {each['base_offset']} to"
             f" {each['next_offset'] - 1}"
         )
-        named = {
-            name: each[name]
-            for name in ("topic_id", "partition", "base_offset", "next_offset", "rows", "digest")
-        }
+        named = {name: each[name] for name in NAMING}
         try:
             admin_client.ask(agent, f"/topics/{each['topic']}/lost", method="POST", body=named)
         except ToolError as error:
             failures.append(Sentence(f"{where}: {error}", fault_of(error)))
         else:
-            lines.append(f"{where}: declared lost")
+            done = "put back" if each["page_body"] else "declared lost"
+            lines.append(f"{where}: {done}")
+    if any(each["page_body"] for each in found["ranges"]):
+        lines.append("check again: what lies in pages that were put back is looked at then")
     return CommandResult(lines, failures=failures)
 
 

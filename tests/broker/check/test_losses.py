@@ -28,19 +28,20 @@ def named(found) -> NamedLoss:
         found.next_offset,
         found.rows,
         found.digest,
+        found.page_body,
     )
 
 
-def declare(world, loss, *, store=None, before=lambda: None):
+def declare(world, loss, *, store=None, before=lambda: None, agent=1):
     async def propose(command):
         before()
-        return world.do(command, 1)
+        return world.do(command, agent)
 
     losing = Losing(
         store=store or world.store,
         machine=world.machine,
         identity=ClusterIdentity("jobs", ERA),
-        incarnation=lambda: world.agents[1],
+        incarnation=lambda: world.agents[agent],
         propose=propose,
     )
     world.runner.run(losing.declare(loss))
@@ -127,6 +128,29 @@ def test_behind_a_page_that_is_lost_nobody_takes_later_transactions_for_aborted(
     assert checked(deep=True).wrong == []
 
 
+def test_pages_of_segments_are_found_again_and_nothing_is_lost(world, checked):
+    places = [world.place(name) for name in ("a", "b")]
+    # Each span of a segment is of a round of its own.
+    written = {place: [] for place in places}
+    for _ in range(8):
+        for place in places:
+            written[place] += world.fill(place, 8, size=400)
+        assert world.round(JobKind.MERGE, after_ms=2_000)
+    assert world.round(JobKind.SPILL, after_ms=2_000)
+    assert {world.row(place).page_count for place in places} == {1}
+    (key,) = world.keys("indexes/")
+    del world.store._objects[key]
+    found = checked()
+    assert [each.is_page for each in found.ranges] == [True, True]
+    assert all(each.page_body for each in found.ranges)
+    with pytest.raises(LossError, match=r"holds no job .frazil job list names"):
+        declare(world, named(found.ranges[0]), agent=1)
+    repair(world, checked, agent=0)
+    for place in places:
+        assert world.values(place) == written[place]
+    assert checked(deep=True).wrong == []
+
+
 def test_what_can_be_read_is_not_declared_lost(world, checked):
     place = world.place("a")
     world.fill(place, 6)
@@ -190,6 +214,7 @@ def test_a_job_that_takes_the_number_first_makes_it_try_the_next(world, checked)
         {"digest": "zz"},
         {"digest": "00"},
         {"topic_id": None},
+        {"page_body": "?"},
     ],
     ids=str,
 )

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from coordinator.commands.entries import DONE
+from coordinator.commands.loss_commands import DeclareLost
 from coordinator.commands.transaction_commands import (
     EndTransaction,
     TransactionEnded,
@@ -11,6 +13,7 @@ from coordinator.commands.transaction_commands import (
 from coordinator.machine.plan_view import topic_plan
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicId
+from storage.formats.page import digest_of_rows
 from storage.formats.spans import Item
 from tests.coordinator.machine.story import Story, begun, plain, span
 from txn.transactions import OF_EPOCH
@@ -133,3 +136,15 @@ def test_a_plan_from_an_offset_tells_only_what_still_reaches_into_it():
     (view,) = topic_plan(story.machine, topic_id, partitions={0: 7}).view["partitions"]
     assert (view["spans"], view["markers"]) == ([], [7])
     assert [each[1:] for each in view["aborted"]] == [[0, 7]]
+
+
+def test_of_a_partition_that_has_lost_something_the_plan_says_that_records_may_be_gone():
+    story, topic_id, agent = written()
+    (lost, _) = story.partition(topic_id, 1).rows_from(0, 2)
+    seen = digest_of_rows([lost])
+    command = DeclareLost(topic_id, 1, 0, 10, 1, seen, b"", 0, 100, 16, 61)
+    assert story.do(agent, command) == DONE
+    untouched, holed = topic_plan(story.machine, topic_id).view["partitions"]
+    assert (untouched["compacted"], holed["compacted"]) == (False, True)
+    assert holed["spans"][0] == [f"segments/{agent:016x}/00000000", 16, 61, 0, 10, 7]
+    assert (holed["end"], len(holed["spans"])) == (16, 2)

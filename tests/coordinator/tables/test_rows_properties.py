@@ -400,6 +400,10 @@ class Rows(RuleBasedStateMachine):
         assert table.segment_bytes == sum(row.length for row in in_segments)
         references = Counter(row.object_id for row in [*spans, *pages]) + self.left
         assert len(machine.objects) == len(references)
+        for kind in ObjectKind:
+            of_kind = sorted(object_id for object_id in references if object_id.kind is kind)
+            wanted = [(object_id, self.committed[object_id]) for object_id in of_kind]
+            assert [*machine.objects.referenced(kind)] == wanted
         unreferenced = {each.object_id for each in machine.objects.unreferenced()}
         for object_id, length in self.committed.items():
             assert machine.objects.is_referenced(object_id) == (object_id in references)

@@ -21,6 +21,7 @@ from storage.formats.segment import (
     damaged_spans,
     merge_rows,
     parse_segment,
+    parse_segment_end,
 )
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 from tests.storage.build import CHUNK, TOPIC_A, TOPIC_B
@@ -360,3 +361,14 @@ def test_segment_whose_table_names_other_bytes_than_it_has_is_refused(
     tail = FORMAT.tail(NAME, cluster_id="c", rows=rows, data_end=data_end)
     with pytest.raises(JobObjectFormatError, match="piece"):
         parse_segment(FORMAT.header() + bytes(data_end - 16) + tail)
+
+
+def test_table_of_a_segment_is_read_by_its_last_bytes() -> None:
+    take = 32
+    while isinstance(found := parse_segment_end(GOLDEN[-take:], object_length=len(GOLDEN)), int):
+        assert found > take
+        take = found
+    assert take < len(GOLDEN)
+    assert found == parse_segment(GOLDEN)
+    with pytest.raises(JobObjectFormatError, match="outside of the object"):
+        parse_segment_end(GOLDEN[-take:], object_length=len(GOLDEN) + 1)

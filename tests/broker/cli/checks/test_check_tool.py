@@ -227,6 +227,7 @@ LOST = {
     "rows": 1,
     "digest": "00" * 16,
     "is_page": False,
+    "page_body": "",
     "objects": ["chunks/a/b"],
 }
 WRONG = {"key": "chunks/a/b", "kind": "chunk", "trouble": "missing", "text": "it is not there"}
@@ -256,7 +257,7 @@ def test_the_command_names_what_is_lost_says_what_to_do_and_ends_with_1(
     out, err = capsys.readouterr()
     assert "1 object is missing or damaged [object-lost]" in err
     (row,) = [line.split() for line in out.splitlines() if line.startswith("t ")]
-    assert row == ["t", "4", "10", "12", "chunks/a/b"]
+    assert row == ["t", "4", "10", "12", "records", "chunks/a/b"]
     assert "frazil check --repair declares their offsets lost" in out
     assert check("--data", ".", "--json") == 1
     assert json.loads(capsys.readouterr().out) == view
