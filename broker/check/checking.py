@@ -113,7 +113,10 @@ class Check:
         wrong += self._suspects.values()
         by_key = {each.key: each for each in self._rows.values() if each.key in named}
         wrong += [by_key[key] for key in by_key.keys() - {each.key for each in wrong}]
-        wrong += await self._snapshots(await self._current())
+        snapshots = await self._snapshots(machine)
+        if snapshots:  # They are deleted when there are two newer ones.
+            snapshots = await self._snapshots(await self._current())
+        wrong += snapshots
         return Checked(
             position=machine.position,
             deep=self._deep,

@@ -66,6 +66,7 @@ async def test_the_tool_and_an_agent_find_the_same_and_disturb_nobody(
         keys = sorted(place.objects._objects)
         whole = await check_tool.look(settings_of(), deep=deep, tell=silent)
         assert (whole["wrong"], whole["ranges"]) == ([], [])
+        assert (whole["foreign"]["objects"], whole["unnamed"]["unnamed"]) == (0, 0)
         assert whole == await asked(running, deep=deep)
         assert sorted(place.objects._objects) == keys
         chunk = [key for key in keys if key.startswith("chunks/")][1]
