@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
-from broker.admin.memory_bound import memory_bound
+from broker.admin.memory_bound import machine_bytes, memory_bound
 from broker.cluster.nodes import with_node_counts
 from broker.composition import Parts, compose, load_layouts, works_in_loop
 from broker.config.settings import ONE_AGENT, Settings, advertised, listeners_of, name_of
@@ -259,13 +259,7 @@ class Agent:
 
     def notes(self) -> list[str]:
         """What is wrong everywhere, so that no other agent would be better."""
-        if self._shells is None or not self._shells.log_client.over_budget:
-            return []
-        over_budget = (
-            "the metadata log is over its budget (log.bytes.max), and writes are refused until it"
-            " is cut: are snapshots being made (job snapshot)?"
-        )
-        return [over_budget]
+        return [] if self._shells is None else self._shells.jobs.notes()
 
     # Doors.
 
@@ -437,6 +431,7 @@ class Agent:
                 store=parts.store,
                 log=parts.log,
                 in_loop=works_in_loop(settings, parts),
+                agent_bytes=lambda: self._memory_bytes() + machine_bytes(log_client.machine),
             ),
             boot_ms=parts.boot_ms,
             enabled=settings.jobs_enabled,

@@ -35,6 +35,7 @@ class FaultCode(StrEnum):
     CLUSTER_UNREACHABLE = "cluster-unreachable"
     LOGIN_FAILED = "login-failed"
     TLS_FAILED = "tls-failed"
+    MEMORY_SHORT = "memory-short"
     UNKNOWN_SETTING = "unknown-setting"
     WRONG_VALUE = "wrong-value"
 
@@ -368,6 +369,27 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
             (
                 "Of the agent's own certificate: `frazil doctor --config FILE` says until when it holds. A new file in its place"
                 " is taken without a restart."
+            ),
+        ),
+    ),
+    FaultCode.MEMORY_SHORT: Fault(
+        "The process that runs the jobs has not the memory that they need, and gave up before the kernel ended it, or an"
+        " agent: the cluster's snapshot is too large for what it may take.",
+        "Nothing at first: agents go on. While no agent can run the jobs, nothing is deleted or merged, and the metadata log"
+        " grows; beyond `log.bytes.max` writes are refused, retriably.",
+        (
+            (
+                "Read the sentence: it names the snapshot, its size, what the worker may take, and where that comes from. Snapshots"
+                " need three to eight times their size."
+            ),
+            (
+                "Raise the memory limit of the agents' pods (`resources.limits.memory` of the chart) or cgroup; or set"
+                " `jobs.memory.bytes` where that leaves room for it. Then restart the agent."
+            ),
+            "Or let only agents with enough memory run the jobs: `jobs.enabled=false` on the others.",
+            (
+                "Have the cluster hold less: fewer partitions, `spill.rows`, `producer.id.expiration.ms`. `frazil job list` says"
+                " whether snapshots are made again."
             ),
         ),
     ),

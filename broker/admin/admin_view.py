@@ -81,10 +81,10 @@ class AdminView:
         return b"".join(parts)
 
     def readiness(self) -> dict[str, Any]:
-        """`ready`, `reasons` why not, and where there are any their `codes`, `notes` and by what it is `overloaded`."""
+        """`ready`, `reasons` why not, and where there are any `notes`, `codes` of both, and by what it is `overloaded`."""
         reasons, notes = self.not_ready(), self.notes()
         said: dict[str, Any] = {"ready": not reasons, "reasons": reasons}
-        if codes := sorted({fault for each in reasons if (fault := fault_of(each))}):
+        if codes := sorted({fault for each in reasons + notes if (fault := fault_of(each))}):
             said["codes"] = codes
         if notes:
             said["notes"] = notes

@@ -210,6 +210,9 @@ class Settings:
     jobs_bytes_per_second: int = _setting("jobs.bytes.per.second", "50MiB",
         byte_count(64 * KiB, 1 << 40),
         "How much all jobs together read and write, per second.")
+    jobs_memory_bytes: int = _setting("jobs.memory.bytes", "0", byte_count(0, 1 << 44),
+        "What the process that runs the jobs may take; it gives up before, and another agent has the jobs."
+        " 0: what the memory limit of its cgroup leaves beside the agent, or the machine's memory does.")
     snapshot_interval_ms: int = _setting("snapshot.interval.ms", "600000", milliseconds(1000, 86_400_000),
         "A snapshot is made this often, if there is anything new.")
     snapshot_log_bytes: int = _setting("snapshot.log.bytes", "128MiB", byte_count(64 * KiB, GiB),

@@ -5,7 +5,8 @@ also the settings. The process ends when that does. It gives way to whatever els
 processor, and is the first to go when the machine is out of memory: another one is started then,
 while an agent's clients would have noticed.
 
-Exit codes: 0 the agent is gone; 1 the worker cannot go on, and its last log line says why.
+Exit codes: 0 the agent is gone; 1 the worker cannot go on, and its last log line says why; 3 it neared its memory
+budget and gave up, which it has told its agent.
 """
 
 import asyncio
@@ -23,7 +24,15 @@ from typing import Any, Final, NoReturn
 from broker import logs
 from broker.environment import loop_factory, now_ms, software_version, store_options
 from broker.jobs.kinds.job_table import JOBS
+from broker.jobs.worker.budget import Budget
 from broker.jobs.worker.channel import AgentGoneError, Channel
+from broker.jobs.worker.memory import (
+    EXIT_CODE,
+    WorkerMemory,
+    WorkerMemoryError,
+    give_back_blocks,
+    resident_bytes,
+)
 from broker.jobs.worker.pipe_frames import FrameError, settings_of_json
 from broker.jobs.worker.worker import Worker
 from coordinator.replica import ReplicaStoppedError, first_error
@@ -35,14 +44,16 @@ from storage.stores.open_store import open_store
 logger = logging.getLogger(__name__)
 
 NICE: Final = 10
-OOM_SCORE: Final = 500
-"""Added to the share of memory, in thousandths, by which Linux chooses whom to kill."""
+OOM_SCORE: Final = 1000
+"""Added to the share of memory, in thousandths, by which Linux chooses whom to kill: before an agent, also
+where Kubernetes has given all of a pod a score."""
 STATUS_S: Final = 2.0
 
 
 def main() -> int:
     """Be a worker until the agent is gone; the exit code."""
     _give_way()
+    give_back_blocks()
     try:
         connection = socket.socket(fileno=os.dup(0))
         connection.getpeername()
@@ -73,6 +84,11 @@ async def _main(connection: socket.socket) -> NoReturn:
             tasks.create_task(_work(channel, await channel.hello()))
     except* AgentGoneError:
         code = 0
+    except* WorkerMemoryError as group:
+        code, error = EXIT_CODE, first_error(group)
+        # The agent tells it, and what follows.
+        logger.info("the worker of the jobs gives up: %s", error)
+        await channel.give_up(str(error))
     except* (ReplicaStoppedError, StoreError, FrameError, ValueError) as group:
         text, error = "the worker of the jobs ends: %s", first_error(group)
         logger.error(text, error, extra=coded(error))  # noqa: TRY400 - A sentence.
@@ -90,6 +106,7 @@ async def _work(channel: Channel, hello: dict[str, Any]) -> None:
             f"the agent is version {hello['version']}, and what is installed is now"
             f" {software_version()}: restart the agent"
         )
+    budget = hello["memory"]
     store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
     worker = Worker(
         channel,
@@ -97,6 +114,7 @@ async def _work(channel: Channel, hello: dict[str, Any]) -> None:
         settings=settings,
         incarnation=Incarnation(hello["incarnation"]),
         jobs=JOBS,
+        memory=WorkerMemory(None if budget is None else Budget(*budget)),
     )
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -114,7 +132,7 @@ async def _tell_status(channel: Channel, worker: Worker) -> None:
             {
                 "jobs": {kind.name: asdict(each) for kind, each in stats.jobs.items()},
                 "archive": asdict(stats.archive),
-                "memory_bytes": _memory_bytes(),
+                "memory_bytes": resident_bytes(),
                 "position": stats.replica.applied_position,
             }
         )
@@ -124,14 +142,6 @@ async def _tell_status(channel: Channel, worker: Worker) -> None:
             frozen = True
             gc.collect()
             gc.freeze()
-
-
-def _memory_bytes() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

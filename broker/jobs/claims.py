@@ -7,6 +7,10 @@ node ids. Nobody gives jobs away because another agent came: a worker takes long
 An agent that leaves jobs free for long will not take them (`jobs.enabled`, or its session is not
 proven): it is *passive* and counts no more, until it claims. Agents may differ about that for a
 while; apply decides who holds what.
+
+One that has handed the jobs to another agent and lives on could not run them (no worker lives long there, or has
+the memory that it needs). It has *given up*, and counts only where all have, or after an hour: so jobs do not come back to
+where they just were.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,6 +26,9 @@ FREE_MS_MIN: Final = 5_000
 FREE_MS_MAX: Final = 20_000
 """Longer than a dead agent's session outlives it, and than FREE_MS_MIN: then the next one."""
 
+GIVEN_UP_MS: Final = 3_600_000
+"""Snapshots become smaller, and neighbours on a machine fewer."""
+
 _SEED: Final = int.from_bytes(blake2b(b"jobs", digest_size=8).digest())
 
 
@@ -34,12 +41,18 @@ class JobClaims:
         self._agents: tuple[LiveAgent, ...] = ()
         self._holders: Mapping[JobKind, Incarnation] = {}
         self._passive: set[Incarnation] = set()
+        self._given_up: dict[Incarnation, int] = {}
+        """When."""
         self._free_since_ms: int | None = None
         self._now_ms = 0
 
     def claimed(self, writer: Incarnation) -> None:
         """`writer` proposed a claim, whatever came of it."""
         self._passive.discard(writer)
+
+    def handed_over(self, writer: Incarnation) -> None:
+        """`writer` gave its jobs to another agent."""
+        self._given_up[writer] = self._now_ms
 
     def observe(
         self,
@@ -55,7 +68,13 @@ class JobClaims:
         """
         self._now_ms = now_ms
         self._agents = tuple(agents)
-        self._passive &= {each.incarnation for each in self._agents if each.incarnation != me}
+        live = {each.incarnation for each in self._agents}
+        self._passive &= live - {me}
+        self._given_up = {
+            each: since_ms
+            for each, since_ms in self._given_up.items()
+            if each in live and now_ms - since_ms < GIVEN_UP_MS
+        }
         self._holders = dict(holders)
         free = INCARNATION_NONE in self._holders.values()
         if me is None or me != self._me or not free:
@@ -79,7 +98,7 @@ class JobClaims:
         for agent in active:
             if agent.incarnation in holding:
                 return agent.incarnation
-        return preferred_agent(_SEED, active)
+        return preferred_agent(_SEED, self._able(active) or active)
 
     def to_claim(self, *, wanted_now: bool) -> tuple[JobKind, ...]:
         """What this agent should claim; `wanted_now`: somebody asked for a job."""
@@ -98,10 +117,20 @@ class JobClaims:
         return tuple(kind for kind, holder in self._holders.items() if holder == self._me)
 
     def successor(self) -> Incarnation:
-        """To whom everything goes when this agent gives it up; INCARNATION_NONE: to nobody."""
-        others = [
+        """To whom everything goes when this agent leaves; INCARNATION_NONE: to nobody."""
+        others = self._others()
+        return preferred_agent(_SEED, self._able(others) or others) or INCARNATION_NONE
+
+    def abler(self) -> Incarnation:
+        """To whom everything goes when no worker lives here; INCARNATION_NONE: nobody is left who has not given up."""
+        return preferred_agent(_SEED, self._able(self._others())) or INCARNATION_NONE
+
+    def _able(self, agents: list[LiveAgent]) -> list[LiveAgent]:
+        return [agent for agent in agents if agent.incarnation not in self._given_up]
+
+    def _others(self) -> list[LiveAgent]:
+        return [
             agent
             for agent in self._agents
             if agent.incarnation != self._me and agent.incarnation not in self._passive
         ]
-        return preferred_agent(_SEED, others) or INCARNATION_NONE

@@ -18,8 +18,10 @@ from typing import Final
 
 from broker.cluster.placement import live_agents
 from broker.jobs.claims import FREE_MS_MIN, JobClaims
+from broker.jobs.restarts import Restarts
 from broker.jobs.worker.archiving import ArchiveStats
-from broker.jobs.worker.context import JobStats, JobStoppedError
+from broker.jobs.worker.context import NOTE_MAX, JobStats, JobStoppedError
+from broker.jobs.worker.memory import WorkerMemoryError
 from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import RunWorker, WorkerEndedError
 from coordinator.commands.entries import Close, Command, Open, Outcome
@@ -29,6 +31,7 @@ from coordinator.commands.job_commands import (
     JobKind,
     PublishSnapshot,
     ReleaseJobs,
+    ReportJob,
     RequestJob,
 )
 from coordinator.log.metadata_log import LogError, MetadataLog, Session, SessionLostError
@@ -36,20 +39,18 @@ from coordinator.log_client import Applied, LogClient
 from coordinator.proposer import NotDoneError
 from coordinator.replica import BUGS, ReplicaStoppedError, first_error
 from coordinator.snapshot.manifest import encode_published
-from protocol.fault_codes import coded
+from protocol.fault_codes import Sentence, coded, fault_of
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
 from storage.stores.object_store import StoreError
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-RESTART_S_MIN: Final = 1.0
-RESTART_S_MAX: Final = 60.0
-STEADY_S: Final = 300.0
-"""A worker that lived so long had no trouble with starting."""
-ENDS_MAX: Final = 5
-"""Workers that ended soon, one after the other, before another agent shall try."""
 CUT_RETRY_S: Final = 5.0
+OVER_BUDGET: Final = (
+    "the metadata log is over its budget (log.bytes.max), and writes are refused until it"
+    " is cut: are snapshots being made (job snapshot)?"
+)
 
 _WATCHED: Final = (Open, Close, ClaimJobs, ReleaseJobs, RequestJob, PublishSnapshot)
 
@@ -61,6 +62,8 @@ class HostStats:
         self.workers_started = 0
         self.workers_failed = 0
         """That ended though they should not."""
+        self.workers_short_of_memory = 0
+        """Of these: since they neared their memory budget."""
         self.entries_cut = 0
         self.worker = WorkerStats()
         """Of the present worker, or the one before."""
@@ -140,9 +143,7 @@ class JobHost:
         self._held_since_ms = 0
         self._worker: asyncio.Task[None] | None = None
         self._worker_of: Incarnation = INCARNATION_NONE
-        self._start_at_ms = 0
-        """Not before that, after a worker that ended by itself."""
-        self._ends = 0
+        self._restarts = Restarts()
         self._told: tuple[Incarnation, Position] | None = None
         """The newest snapshot that the log was told of, and cut behind, under which session."""
         self._named = POSITION_ZERO
@@ -160,6 +161,16 @@ class JobHost:
         """The jobs that this agent holds now."""
         me = self._log_client.incarnation()
         return () if me is None else self._log_client.machine.jobs.held_by(me)
+
+    def notes(self) -> list[str]:
+        """What is wrong with the jobs everywhere, so that no other agent would be better."""
+        notes: list[str] = []
+        if self._log_client.over_budget:
+            notes.append(OVER_BUDGET)
+        short = self._restarts.short_of_memory
+        if short is not None and self.held_jobs:
+            notes.append(Sentence(f"the jobs do not run: {short}", fault_of(short)))
+        return notes
 
     def snapshot_age_ms(self) -> int:
         """Since this agent saw a snapshot published, or since its start."""
@@ -199,6 +210,11 @@ class JobHost:
             self._look_now.set()
             if isinstance(command, PublishSnapshot):
                 self._snapshot_ms = self._boot_ms()
+                if applied.incarnation == self._worker_of:
+                    self._restarts.enough()
+            elif isinstance(command, ReleaseJobs):
+                if command.successor != INCARNATION_NONE:
+                    self._claims.handed_over(applied.incarnation)
             elif isinstance(command, ClaimJobs):
                 self._claims.claimed(applied.incarnation)
             elif isinstance(command, RequestJob) and self._is_nobodys(command.job):
@@ -253,15 +269,15 @@ class JobHost:
             return  # In the middle of an upgrade; one that has claimed before goes on.
         elif free := self._claims.to_claim(wanted_now=bool(self._wanted)):
             self._propose(ClaimJobs(free), me)
-        elif held_jobs and self._ends >= ENDS_MAX and not self.worker_running:
+        elif held_jobs and self._restarts.passes_on and not self.worker_running:
             self._pass_on(me, held_jobs)
 
     def _pass_on(self, me: Incarnation, held_jobs: tuple[JobKind, ...]) -> None:
         """No worker lives long here; another agent may have more memory."""
-        successor = self._claims.successor()
+        successor = self._claims.abler()
         if successor != INCARNATION_NONE:
             logger.warning("the jobs go to another agent, since no worker lives long here")
-            self._ends = 0
+            self._restarts.passed_on()
             self._propose(ReleaseJobs(held_jobs, successor), me)
 
     def _ask_again(self, me: Incarnation, held_jobs: tuple[JobKind, ...]) -> None:
@@ -282,7 +298,7 @@ class JobHost:
 
     def _is_due(self, held_jobs: tuple[JobKind, ...]) -> bool:
         now_ms = self._boot_ms()
-        if now_ms < self._start_at_ms:
+        if not self._restarts.may_start(now_ms):
             return False
         jobs = self._log_client.machine.jobs
         asked = any(jobs.get(kind).requested >= jobs.get(kind).claimed for kind in held_jobs)
@@ -297,19 +313,33 @@ class JobHost:
             return await self._proposed(command, incarnation)
 
         begun_ms = self._boot_ms()
+        short: str | None = None
         try:
             await self._run_worker(incarnation, propose, self.stats.worker)
             reason = "the worker ended"
+        except* WorkerMemoryError as group:
+            error = first_error(group)
+            reason = short = Sentence(str(error), fault_of(error))
         except* (WorkerEndedError, ReplicaStoppedError, StoreError, *BUGS) as group:
             reason = str(first_error(group))
-        lived_s = (self._boot_ms() - begun_ms) / 1000
-        self._ends = 0 if lived_s >= STEADY_S else self._ends + 1
-        doublings = min(max(0, self._ends - 1), 10)
-        pause_s = min(RESTART_S_MIN * 2.0**doublings, RESTART_S_MAX)
-        self._start_at_ms = self._boot_ms() + int(pause_s * 1000)
+        now_ms = self._boot_ms()
         self.stats.workers_failed += 1
-        logger.error("%s; another one is started in %.0f s", reason, pause_s)
+        if short is None:
+            pause_s = self._restarts.ended(lived_s=(now_ms - begun_ms) / 1000, now_ms=now_ms)
+        else:
+            self.stats.workers_short_of_memory += 1
+            pause_s = self._restarts.gave_up(short, now_ms=now_ms)
+            self._report(short, incarnation)
+        text = "%s; another one is started in %.0f s, if the jobs are here then"
+        logger.error(text, reason, pause_s, extra=coded(reason))
         self._look_now.set()
+
+    def _report(self, reason: str, incarnation: Incarnation) -> None:
+        """Whoever looks at the jobs (`frazil job list`) is to see it."""
+        note = f"failed: {reason}"[:NOTE_MAX]
+        report = ReportJob(JobKind.SNAPSHOT, 0, 0, running=False, note=note)
+        told = self._log_client.propose(report, incarnation)
+        told.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def _end_worker(self) -> None:
         worker, self._worker = self._worker, None

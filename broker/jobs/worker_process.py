@@ -19,8 +19,12 @@ from typing import Any, Final, Protocol
 
 from broker.config.settings import Settings
 from broker.environment import software_version, spawn_module
+from broker.jobs.memory_budget import AgentMemory, budget_of
+from broker.jobs.memory_limits import memory_limits
 from broker.jobs.worker.archiving import ArchiveStats
+from broker.jobs.worker.budget import Budget
 from broker.jobs.worker.context import JobStats, JobStoppedError
+from broker.jobs.worker.memory import EXIT_CODE, WorkerMemoryError, resident_bytes
 from broker.jobs.worker.pipe_frames import (
     Frame,
     FrameError,
@@ -97,8 +101,12 @@ def runner(
     store: ObjectStore,
     log: MetadataLog,
     in_loop: bool,
+    agent_bytes: Callable[[], int],
 ) -> RunWorker:
-    """How an agent of these parts has its jobs run."""
+    """How an agent of these parts has its jobs run; it takes at most `agent_bytes` of memory itself.
+
+    A worker in the agent's loop has no budget: it is for stores that are in memory themselves.
+    """
     version = software_version()
 
     async def inside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
@@ -115,6 +123,7 @@ def runner(
         ).run()
 
     async def outside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
+        agent = AgentMemory(resident_bytes(), agent_bytes())
         await WorkerProcess(
             log=log,
             settings=settings,
@@ -122,6 +131,7 @@ def runner(
             software_version=version,
             propose=propose,
             stats=stats,
+            budget=budget_of(settings.jobs_memory_bytes, memory_limits(), agent),
         ).run()
 
     return inside if in_loop else outside
@@ -149,6 +159,7 @@ class WorkerProcess:
         software_version: str,
         propose: Propose,
         stats: WorkerStats,
+        budget: Budget | None = None,
         spawn: Spawn = spawn,
     ) -> None:
         self._log = log
@@ -157,16 +168,18 @@ class WorkerProcess:
         self._software_version = software_version
         self._propose = propose
         self._stats = stats
+        self._budget = budget
         self._spawn = spawn
         self._frames = FrameReader()
         self._unanswered = 0
         self._proposals = 0
+        self._gave_up = "the worker gave up for want of memory; its log lines say more"
         self._tails: dict[int, asyncio.Task[None]] = {}
         self._writer: asyncio.StreamWriter
 
     async def run(self) -> None:
-        """Start the process and serve it until cancelled. Raises WorkerEndedError, and what
-        `propose` raises for a worker that must not go on."""
+        """Start the process and serve it until cancelled. Raises WorkerEndedError,
+        WorkerMemoryError, and what `propose` raises for a worker that must not go on."""
         ours, theirs = socket.socketpair()
         try:
             process = await self._spawn(theirs.fileno())
@@ -175,12 +188,19 @@ class WorkerProcess:
             raise WorkerEndedError(f"the worker cannot be started: {error}") from error
         finally:
             theirs.close()
-        logger.info("the worker of the jobs was started", extra={"worker": process.pid})
+        self._tell_start(process.pid)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         try:
             await self._serve(reader, process)
         finally:
             await self._end(process)
+
+    def _tell_start(self, pid: int) -> None:
+        told: dict[str, Any] = {"worker": pid}
+        if self._budget is not None:
+            self._stats.memory_bytes_max = self._budget.bytes
+            told |= {"memory_bytes_max": self._budget.bytes, "memory": self._budget.origin}
+        logger.info("the worker of the jobs was started", extra=told)
 
     async def _serve(
         self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process
@@ -189,6 +209,7 @@ class WorkerProcess:
             "version": self._software_version,
             "incarnation": self._incarnation,
             "settings": settings_to_json(self._settings),
+            "memory": self._budget,
         }
         self._send(json_frame(FrameType.HELLO, hello))
         try:
@@ -197,6 +218,8 @@ class WorkerProcess:
                 await self._receive(reader, tasks)
                 was_killed = await self._end(process)
                 assert process.returncode is not None
+                if process.returncode == EXIT_CODE:
+                    raise WorkerMemoryError(self._gave_up)
                 raise WorkerEndedError(_how_it_ended(process.returncode, was_killed=was_killed))
         except BaseExceptionGroup as group:
             error = first_error(group)
@@ -253,6 +276,8 @@ class WorkerProcess:
                 tasks.create_task(self._settle(*proposal_of(received.body)))
             case FrameType.PONG:
                 self._unanswered = 0
+            case FrameType.GAVE_UP:
+                self._gave_up = str(json_of(received.body).get("reason"))
             case FrameType.STATUS:
                 self._take_status(json_of(received.body))
             case _:

@@ -52,11 +52,14 @@ class SnapshotStore:
         identity: ClusterIdentity,
         *,
         pace: Callable[[int], Awaitable[None]] | None = None,
+        admit: Callable[[str, int], None] | None = None,
     ) -> None:
-        """`pace` is awaited with the bytes of what is put or read next."""
+        """`pace` is awaited with the bytes of what is put or read next. `admit` is called before the parts of
+        a snapshot are read, with its key and their bytes together, and may raise what keeps them unread."""
         self._store = store
         self._identity = identity
         self._pace = pace
+        self._admit = admit
 
     async def write(self, parts: Sequence[bytes], pins: Sequence[SnapshotPin] = ()) -> str:
         """Put a dumped machine into the store and verify it; the key of its manifest.
@@ -100,6 +103,8 @@ class SnapshotStore:
         when the store is away or refuses.
         """
         manifest = await self._read_manifest(key)
+        if self._admit is not None:
+            self._admit(key, sum([part.length for part in manifest.parts]))
         parts: list[Buffer] = []
         for first in range(0, len(manifest.parts), READS_AT_ONCE):
             numbers = range(first, min(first + READS_AT_ONCE, len(manifest.parts)))

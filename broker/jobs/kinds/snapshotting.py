@@ -39,6 +39,7 @@ class _Taken:
 
 async def run(context: JobContext) -> None:
     await snapshot_pins.keep_next(context)
+    context.memory.dump()
     taken = _Taken(context)
     take_off = context.on_applied(taken.applied)
     try:
@@ -49,7 +50,9 @@ async def run(context: JobContext) -> None:
     if isinstance(outcome, Rejected) or begun is None:
         return
     context.report(0, 1, NOTE)
-    snapshots = SnapshotStore(context.store, context.cluster, pace=context.pace)
+    snapshots = SnapshotStore(
+        context.store, context.cluster, pace=context.pace, admit=context.memory.read
+    )
     await prove(taken.parts, log=context.log, source=snapshots)
     key = await snapshots.write(taken.parts, taken.pins)
     await context.propose(PublishSnapshot(begun.position, begun.digest, key))

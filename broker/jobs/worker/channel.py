@@ -9,6 +9,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from broker.jobs.worker.context import JobStoppedError
@@ -86,6 +87,13 @@ class Channel:
     def status(self, numbers: dict[str, Any]) -> None:
         """Tell the agent how the worker is."""
         self._send(json_frame(FrameType.STATUS, numbers))
+
+    async def give_up(self, reason: str) -> None:
+        """Tell the agent that the worker has not the memory for what there is to do; the last that is told."""
+        self._send(json_frame(FrameType.GAVE_UP, {"reason": reason}))
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
     # The link.
 

@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 from broker.cluster.refusals import Refusals
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
+from broker.jobs.worker.memory import WorkerMemory
 from broker.jobs.worker.pipe_frames import WORKER_COMMANDS
 from coordinator.commands.entries import Command, Outcome
 from coordinator.commands.job_commands import JobKind, ReportJob
@@ -125,6 +126,7 @@ class JobContext:
         pace: Callable[[int], Awaitable[None]] | None = None,
         send_report: Callable[[ReportJob], None] | None = None,
         stats: JobStats | None = None,
+        memory: WorkerMemory | None = None,
         requested: bool = False,
     ) -> None:
         """`on_applied` registers a callback and returns what takes it off again; `pace` is
@@ -141,6 +143,8 @@ class JobContext:
         self.settings = settings
         self.rules = rules
         self.incarnation = incarnation
+        self.memory = WorkerMemory() if memory is None else memory
+        """To be asked before much of it is taken."""
         self.requested = requested
         """Somebody asked for this round: look at everything."""
         self._propose = propose

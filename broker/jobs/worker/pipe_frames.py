@@ -105,6 +105,7 @@ class FrameType(IntEnum):
     PONG = 19
     STATUS = 20
     TAIL_END = 21
+    GAVE_UP = 22
 
 
 class Frame(NamedTuple):

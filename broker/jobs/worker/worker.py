@@ -26,6 +26,7 @@ from broker.jobs.worker.context import (
     ObjectNumbers,
     UndeletedObjects,
 )
+from broker.jobs.worker.memory import WorkerMemory
 from broker.jobs.worker.pace import Pace
 from broker.jobs.worker.schedule import ENTRY_BYTES, Schedule, intervals_ms
 from coordinator.commands.entries import Command, DeleteTopic, Outcome
@@ -84,6 +85,8 @@ class WorkerStats:
         self.archive = ArchiveStats()
         self.memory_bytes = 0
         """Resident, of a worker that is a process; else 0."""
+        self.memory_bytes_max = 0
+        """What it may take; 0: no bound is known."""
 
 
 class Worker:
@@ -98,11 +101,13 @@ class Worker:
         incarnation: Incarnation,
         jobs: Mapping[JobKind, Job],
         stats: WorkerStats | None = None,
+        memory: WorkerMemory | None = None,
     ) -> None:
         self.stats = WorkerStats() if stats is None else stats
         self.machine = Machine()
         self.started = False
         """The log's end was reached."""
+        self._memory = WorkerMemory() if memory is None else memory
         self._archiver = Archiver(
             link,
             machine=self.machine,
@@ -119,7 +124,9 @@ class Worker:
             cast("MetadataLog", self._log),
             self.machine,
             self.stats.replica,
-            SnapshotStore(store, ClusterIdentity(settings.cluster_id, ERA)),
+            SnapshotStore(
+                store, ClusterIdentity(settings.cluster_id, ERA), admit=self._memory.load
+            ),
         )
         self._store = store
         self._settings = settings
@@ -146,6 +153,7 @@ class Worker:
         """Load, follow, work; for ever. Raises what ends the worker."""
         self._replica.on_applied(self._applied)
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._memory.run(), name="memory of the jobs")
             tasks.create_task(self._replica.run(), name="replica of the jobs")
             await self._replica.started()
             where = {"incarnation": self._incarnation, "position": self.machine.position}
@@ -288,6 +296,7 @@ class Worker:
             pace=self._paced_cleaner if kind is JobKind.COMPACT else self._paced,
             send_report=self._send_report,
             stats=stats,
+            memory=self._memory,
             requested=asked,
         )
 

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 from broker.jobs.host import JobHost
+from broker.jobs.worker.memory import WorkerMemory
 from broker.jobs.worker.worker import Job, Worker, WorkerStats
 from broker.jobs.worker_process import InLoop
 from coordinator.commands.job_commands import JobKind, ReleaseJobs, RequestJob
@@ -39,6 +40,8 @@ class HostingAgent(Agent):
         snapshots = SnapshotStore(self.store, ClusterIdentity(self.given.cluster_id, 1))
         super().__init__(cluster, name, snapshots=snapshots)
         self.jobs = jobs
+        self.memory: WorkerMemory | None = None
+        """Of workers that have jobs."""
         self.workers: list[tuple[float, Incarnation]] = []
         """When they were started, and for which incarnation."""
         self.ended: list[float] = []
@@ -85,6 +88,7 @@ class HostingAgent(Agent):
                 incarnation=incarnation,
                 jobs=self.jobs,
                 stats=stats,
+                memory=self.memory,
             )
             await self.worker.run()
         finally:

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.jobs import worker_process as module
+from broker.jobs.worker.budget import Budget
 from broker.jobs.worker.channel import ENTRIES_BYTES_MAX, AgentGoneError, Channel
 from broker.jobs.worker.context import JobStoppedError
+from broker.jobs.worker.memory import EXIT_CODE, WorkerMemoryError
 from broker.jobs.worker.pipe_frames import FrameType, frame, json_frame
 from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import TAILS_MAX, WorkerEndedError, WorkerProcess
@@ -94,7 +96,14 @@ class Pretended:
 class Ends:
     """An agent's end, and a worker that does `work` at the other."""
 
-    def __init__(self, work: Work, *, log: EndlessLog | None = None, propose=None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        *,
+        log: EndlessLog | None = None,
+        propose=None,
+        budget: Budget | None = None,
+    ) -> None:
         self.log = log or EndlessLog()
         self.stats = WorkerStats()
         self.process: Pretended | None = None
@@ -106,6 +115,7 @@ class Ends:
             software_version="1",
             propose=propose or self._done,
             stats=self.stats,
+            budget=budget,
             spawn=self._spawn,
         )
 
@@ -267,6 +277,40 @@ async def test_the_workers_numbers_reach_the_agent() -> None:
     assert ends.stats.jobs[JobKind.MERGE].runs == 3
     assert ends.stats.memory_bytes == 1000
     assert (ends.stats.archive.behind_s, ends.stats.archive.puts) == (1.5, 4)
+
+
+async def test_a_worker_that_gives_up_for_want_of_memory_is_told_apart_and_its_sentence_arrives() -> (
+    None
+):
+    async def work(channel: Channel, _writer: object) -> None:
+        await channel.give_up("it takes too much")
+        ends.process.returncode = EXIT_CODE
+
+    ends = Ends(work)
+    with pytest.raises(WorkerMemoryError, match="it takes too much"):
+        await ends.agent.run()
+
+
+async def test_a_worker_that_gives_up_without_a_word_has_done_so_for_want_of_memory_too() -> None:
+    async def work(_channel: Channel, _writer: object) -> None:
+        ends.process.returncode = EXIT_CODE
+
+    ends = Ends(work)
+    with pytest.raises(WorkerMemoryError, match="gave up for want of memory"):
+        await ends.agent.run()
+
+
+async def test_a_worker_is_told_its_budget_and_the_agents_numbers_have_it() -> None:
+    hello: list[dict[str, object]] = []
+
+    async def work(channel: Channel, _writer: object) -> None:
+        hello.append(await channel.hello())
+
+    ends = await play(work, budget=Budget(1000, "by jobs.memory.bytes"))
+    assert hello[0]["memory"] == [1000, "by jobs.memory.bytes"]
+    assert ends.stats.memory_bytes_max == 1000
+    await play(work)
+    assert hello[1]["memory"] is None
 
 
 @pytest.mark.parametrize(

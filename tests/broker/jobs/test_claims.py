@@ -1,6 +1,6 @@
 """Which agent should hold the jobs."""
 
-from broker.jobs.claims import FREE_MS_MAX, FREE_MS_MIN, JobClaims, LiveAgent
+from broker.jobs.claims import FREE_MS_MAX, FREE_MS_MIN, GIVEN_UP_MS, JobClaims, LiveAgent
 from coordinator.commands.job_commands import JobKind
 from protocol.types import INCARNATION_NONE, Incarnation
 
@@ -106,3 +106,56 @@ def test_who_leaves_gives_everything_to_another_agent_or_to_nobody() -> None:
     assert claims.successor() == TWO.incarnation
     claims.observe(me=ONE.incarnation, agents=[ONE], holders=held_by(ONE), now_ms=1)
     assert claims.successor() == INCARNATION_NONE
+
+
+def test_jobs_that_cannot_be_run_go_to_those_who_have_not_given_up_until_nobody_is_left() -> None:
+    seen = Seen(ONE, TWO, THREE)
+    holder, tried = ONE, []
+    while True:
+        tried.append(holder)
+        seen.observe(0, held_by(holder))
+        abler = seen.claims[holder].abler()
+        if abler == INCARNATION_NONE:
+            break
+        for claims in seen.claims.values():
+            claims.handed_over(holder.incarnation)
+        (holder,) = [agent for agent in seen.agents if agent.incarnation == abler]
+    assert len(tried) == 3
+    assert {*tried} == {ONE, TWO, THREE}
+
+
+def test_who_leaves_gives_its_jobs_to_one_that_has_given_up_rather_than_to_nobody() -> None:
+    seen = Seen(ONE, TWO)
+    seen.observe(0, held_by(ONE))
+    seen.claims[ONE].handed_over(TWO.incarnation)
+    assert seen.claims[ONE].abler() == INCARNATION_NONE
+    assert seen.claims[ONE].successor() == TWO.incarnation
+
+
+def test_who_has_given_up_counts_again_after_an_hour_and_in_its_next_life() -> None:
+    seen = Seen(ONE, TWO)
+    seen.observe(1000, held_by(ONE))
+    seen.claims[ONE].handed_over(TWO.incarnation)
+    seen.observe(1000 + GIVEN_UP_MS - 1, held_by(ONE))
+    assert seen.claims[ONE].abler() == INCARNATION_NONE
+    seen.observe(1000 + GIVEN_UP_MS, held_by(ONE))
+    assert seen.claims[ONE].abler() == TWO.incarnation
+    seen.claims[ONE].handed_over(TWO.incarnation)
+    again = TWO._replace(incarnation=Incarnation(500))
+    seen.claims[ONE].observe(
+        me=ONE.incarnation, agents=(ONE, again), holders=held_by(ONE), now_ms=GIVEN_UP_MS + 2000
+    )
+    assert seen.claims[ONE].abler() == again.incarnation
+
+
+def test_free_jobs_are_claimed_by_one_that_has_not_given_up_and_if_all_have_by_any() -> None:
+    seen = Seen(ONE, TWO, THREE)
+    seen.observe(0, FREE)
+    claimed = []
+    for _ in seen.agents:
+        (winner,) = seen.claiming(wanted_now=True)
+        claimed.append(winner)
+        for claims in seen.claims.values():
+            claims.handed_over(winner.incarnation)
+    assert len(set(claimed)) == 3
+    assert len(seen.claiming(wanted_now=True)) == 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.jobs.host import ENDS_MAX
+from broker.jobs.restarts import ENDS_MAX
 from broker.jobs.worker.context import JobContext, JobStoppedError
 from broker.jobs.worker_process import WorkerEndedError
 from coordinator.commands.entries import CreateTopic, Rejected

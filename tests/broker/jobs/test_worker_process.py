@@ -19,7 +19,13 @@ from broker.composition import Parts
 from broker.config.settings import load
 from broker.environment import boot_ms, loop_factory, now_ms, open_adapters
 from broker.jobs import worker_process
+from broker.jobs.worker.memory import EXIT_CODE
+from broker.store import identity
+from coordinator.commands.entries import CreateTopic, TopicCreated
 from coordinator.commands.job_commands import JobKind, RequestJob
+from coordinator.log.sqlite import SqliteLog
+from storage.stores.disk import DiskStore
+from tests.bench.bench_start import IDENTITY, Cluster
 
 pytestmark = pytest.mark.integration
 
@@ -63,14 +69,17 @@ async def until(condition) -> None:
 
 
 @asynccontextmanager
-async def running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+async def running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **more: str
+) -> AsyncIterator[Running]:
+    """`more`: settings, with _ for dots."""
     defaults = {
         "listen": "127.0.0.1:0",
         "http": "off",
         "store": f"file://{folder}/objects",
         "log": f"sqlite://{folder}/log.db",
         "node.name": "one",
-    }
+    } | {name.replace("_", "."): value for name, value in more.items()}
     settings = load(defaults=defaults, toml=None, environ={}, flags=()).settings
     store, log = open_adapters(settings)
     parts = Parts(store=store, log=log, now_ms=now_ms, boot_ms=boot_ms, rng=random.Random(7))
@@ -146,6 +155,77 @@ def test_the_jobs_run_in_a_process_of_their_own(
             await until(lambda: all(get(kind).reported_ms > 0 for kind in JobKind))
             assert not any("failed" in get(kind).note for kind in JobKind)
             assert len(at.processes) == 1
+
+    play(main)
+
+
+async def hold_much(folder: Path) -> str:
+    """A cluster of many producers, whose snapshot has 30 MB; the snapshot's key."""
+    log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "objects")
+    await identity.check(store, log, IDENTITY, random.Random(1))
+    cluster = Cluster(log)
+    await cluster.open()
+    topics = await cluster.topics(100)
+    cluster.fill(topics, paged=0, in_memory=1, windows=2500)
+    assert sum(map(len, await cluster.snapshot(store))) > 30_000_000
+    await log.revoke(cluster.session.id)
+    await log.aclose()
+    await store.aclose()
+    return cluster.machine.snapshots.published[0].key
+
+
+@pytest.mark.fault_code("memory-short")
+def test_a_budget_too_small_for_the_snapshot_ends_the_worker_and_nobody_else_until_it_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def too_small(key: str) -> None:
+        settings = {"cluster_id": IDENTITY.cluster_id, "jobs_memory_bytes": "128MiB"}
+        async with running(tmp_path, monkeypatch, **settings) as at:
+            await at.request(JobKind.SNAPSHOT)
+            jobs = at.agent._shells.jobs
+            await until(lambda: jobs.stats.workers_short_of_memory == 1)
+            (process,) = at.processes
+            assert process.returncode == EXIT_CODE
+            assert jobs.stats.worker.memory_bytes_max == 128 << 20
+            (note,) = at.agent.notes()
+            assert re.fullmatch(
+                r"the jobs do not run: the worker of the jobs takes \d+ MiB of memory, and needs \d+ MiB"
+                rf" more for loading {key}, of a snapshot of \d+ MiB; it may take 128 MiB"
+                r" \(by jobs\.memory\.bytes\), of which 24 MiB are kept free: raise .*",
+                note,
+            )
+            assert at.agent.not_ready() == []
+            outcome = await at.agent.node.log_client.propose(CreateTopic("served", 1, ()))
+            assert isinstance(outcome, TopicCreated)
+            await until(
+                lambda: "MiB more for loading" in at.machine.jobs.get(JobKind.SNAPSHOT).note
+            )
+            assert len(at.processes) == 1
+        assert any(getattr(record, "code", "") == "memory-short" for record in caplog.records)
+
+    async def enough() -> None:
+        settings = {"cluster_id": IDENTITY.cluster_id, "jobs_memory_bytes": "512MiB"}
+        async with running(tmp_path, monkeypatch, **settings) as at:
+            await at.snapshot()
+            assert len(at.processes) == 1
+            assert at.agent.notes() == []
+
+    async def main() -> None:
+        await too_small(await hold_much(tmp_path))
+        await enough()
+
+    play(main)
+
+
+def test_a_worker_that_has_not_even_room_for_itself_gives_up_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running(tmp_path, monkeypatch, jobs_memory_bytes="32MiB") as at:
+            await at.request(JobKind.MERGE)
+            jobs = at.agent._shells.jobs
+            await until(lambda: jobs.stats.workers_short_of_memory == 1)
+            assert "MiB of memory while starting; it may take 32 MiB" in at.agent.notes()[0]
 
     play(main)
 

@@ -263,6 +263,30 @@ async def test_bytes_are_paced() -> None:
     assert sum(paced) >= 2 * sum(map(len, parts))
 
 
+async def test_before_the_parts_are_read_is_asked_whether_there_is_room_for_all_of_them() -> None:
+    store, _, key = await written()
+    asked: list[tuple[str, int]] = []
+    snapshots = SnapshotStore(store, IDENTITY, admit=lambda *each: asked.append(each))
+    parts = await snapshots.read(key)
+    assert asked == [(key, sum(map(len, parts)))]
+
+
+async def test_a_snapshot_that_is_not_admitted_is_not_read() -> None:
+    store, _, key = await written()
+    manifest = await store.get(key)
+
+    def admit(_key: str, _length: int) -> None:
+        raise MemoryError("too large")
+
+    class OnlyManifest(MemoryStore):
+        async def get(self, key: str) -> Buffer:
+            assert key.endswith("manifest")
+            return manifest
+
+    with pytest.raises(MemoryError, match="too large"):
+        await SnapshotStore(OnlyManifest(), IDENTITY, admit=admit).read(key)
+
+
 # The list in the log.
 
 
