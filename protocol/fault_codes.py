@@ -384,7 +384,7 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
             ),
             (
                 "Raise the memory limit of the agents' pods (`resources.limits.memory` of the chart) or cgroup; or set"
-                " `jobs.memory.bytes` where that leaves room for it. Then restart the agent."
+                " `jobs.memory.bytes`, and start the agent again. A limit that is raised while it runs is found within ten minutes."
             ),
             "Or let only agents with enough memory run the jobs: `jobs.enabled=false` on the others.",
             (

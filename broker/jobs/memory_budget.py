@@ -1,27 +1,18 @@
 """How much memory the worker of the jobs may take: by the setting, or by what the agent's limits leave. Pure.
 
 A limit (of a cgroup, or the machine's memory) is shared by all that is in it: this agent, other agents of the
-machine, and the worker. It leaves the worker what no bound of this agent could ever take, or half of what nobody
+machine, and the worker. It leaves the worker what no bound of this agent could ever take, or three quarters of what nobody
 has now, whichever is more. The bounds of an agent are empty most of the time, and a pod may be smaller than their sum;
-jobs that never run would fill the log for certain. Should the agent then grow into the worker's half, it is the
-worker that the kernel ends (`broker.jobs.__main__`).
+jobs that never run would fill the log for certain. Should the agent then grow into the worker's share, the worker
+notices that the limit is near, and gives up.
 
-Left out: reading the limits (`memory_limits`), and keeping the budget (`worker.memory`).
+Left out: reading the limits (`worker.memory_limits`), and keeping the budget (`worker.memory`).
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.jobs.worker.budget import Budget
-
-
-class Limit(NamedTuple):
-    """What must not be exceeded, and what is taken of it now, by everybody."""
-
-    bytes: int
-    used: int
-    what: str
-    """In words, for "what … leaves"."""
+from broker.jobs.worker.budget import Budget, Limit
 
 
 class AgentMemory(NamedTuple):
@@ -45,5 +36,4 @@ def budget_of(setting: int, limits: Sequence[Limit], agent: AgentMemory) -> Budg
 def _left(limit: Limit, agent: AgentMemory) -> int:
     others = max(0, limit.used - agent.resident)
     beside_bound = limit.bytes - others - agent.bound
-    half = (limit.bytes - limit.used) // 2
-    return max(0, beside_bound, half)
+    return max(0, beside_bound, limit.left * 3 // 4)

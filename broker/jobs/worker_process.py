@@ -20,11 +20,11 @@ from typing import Any, Final, Protocol
 from broker.config.settings import Settings
 from broker.environment import software_version, spawn_module
 from broker.jobs.memory_budget import AgentMemory, budget_of
-from broker.jobs.memory_limits import memory_limits
 from broker.jobs.worker.archiving import ArchiveStats
 from broker.jobs.worker.budget import Budget
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.memory import EXIT_CODE, WorkerMemoryError, resident_bytes
+from broker.jobs.worker.memory_limits import memory_limits
 from broker.jobs.worker.pipe_frames import (
     Frame,
     FrameError,

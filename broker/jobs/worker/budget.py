@@ -29,6 +29,19 @@ class Budget(NamedTuple):
         return self.bytes - NEAR_BYTES - resident
 
 
+class Limit(NamedTuple):
+    """What must not be exceeded, and what is taken of it now, by everybody who is in it."""
+
+    bytes: int
+    used: int
+    what: str
+    """In words, for "what … leaves"."""
+
+    @property
+    def left(self) -> int:
+        return self.bytes - self.used
+
+
 def look_s(left: int) -> float:
     """When to look again: before what is left can have been taken."""
     return min(max(left / GROWTH_BYTES_PER_SECOND, LOOK_S_MIN), LOOK_S_MAX)

@@ -1,7 +1,9 @@
 """What the worker of the jobs takes of memory: it keeps a budget itself, and gives up before it breaks it.
 
 The kernel ends whatever it likes when memory runs out, an agent perhaps. So a worker asks for room before each thing
-whose size is known (a snapshot to be read, a dump), and looks at what is resident the more often the less is left.
+whose size is known (a snapshot to be read, a dump), and looks at what is resident the more often the less is left; also
+at what all together have of the limits that they share, since an agent may have grown since the budget was made, and
+where Kubernetes has a container end as a whole, the kernel ends the agent with the worker.
 Only what is certain counts as a need: an estimate that is too high would keep jobs from running that could.
 
 Left out: the numbers (`budget`), and what follows when a worker gave up (`broker.jobs.host`).
@@ -10,11 +12,20 @@ Left out: the numbers (`budget`), and what follows when a worker gave up (`broke
 import asyncio
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from broker.jobs.worker.budget import NEAR_BYTES, SNAPSHOT_COPIES, Budget, MiB, look_s, told
+from broker.jobs.worker.budget import (
+    NEAR_BYTES,
+    SNAPSHOT_COPIES,
+    Budget,
+    Limit,
+    MiB,
+    look_s,
+    told,
+)
+from broker.jobs.worker.memory_limits import memory_limits
 from protocol.fault_codes import FaultCode, FaultError
 
 EXIT_CODE: Final = 3
@@ -36,11 +47,16 @@ class WorkerMemory:
     """The budget of one worker. `run` must be going, beside what it watches."""
 
     def __init__(
-        self, budget: Budget | None = None, *, resident: Callable[[], int] | None = None
+        self,
+        budget: Budget | None = None,
+        *,
+        resident: Callable[[], int] | None = None,
+        limits: Callable[[], Sequence[Limit]] = memory_limits,
     ) -> None:
         """Without a budget everything has room."""
         self._budget = budget
         self._resident = resident_bytes if resident is None else resident
+        self._limits = limits
         self._doing = "starting"
         self._snapshot: tuple[str, int] | None = None
 
@@ -68,27 +84,32 @@ class WorkerMemory:
         while True:
             left = self._left()
             if left < 0:
-                raise WorkerMemoryError(f"{self._taken()} while {self._doing}{self._rest()}")
+                raise self._error(f" while {self._doing}")
             await asyncio.sleep(look_s(left))
 
     def _need(self, length: int, doing: str) -> None:
         self._doing = doing
         if self._left() < length:
-            raise WorkerMemoryError(
-                f"{self._taken()}, and needs {told(length)} more for {doing}{self._rest()}"
-            )
+            raise self._error(f", and needs {told(length)} more for {doing}")
 
     def _left(self) -> int:
-        return NO_BOUND if self._budget is None else self._budget.left(self._resident())
+        if self._budget is None:
+            return NO_BOUND
+        shared = [limit.left - NEAR_BYTES for limit in self._limits()]
+        return min([self._budget.left(self._resident()), *shared])
 
-    def _taken(self) -> str:
-        return f"the worker of the jobs takes {told(self._resident())} of memory"
-
-    def _rest(self) -> str:
+    def _error(self, event: str) -> WorkerMemoryError:
         assert self._budget is not None
+        resident = self._resident()
+        own_left = self._budget.left(resident)
+        nearest = min(self._limits(), key=lambda limit: limit.left, default=None)
+        if nearest is not None and nearest.left - NEAR_BYTES < own_left:
+            bound = f"all together have {told(nearest.used)} of {nearest.what}"
+        else:
+            bound = f"it may take {told(self._budget.bytes)} ({self._budget.origin})"
         length = "" if self._snapshot is None else f", of a snapshot of {told(self._snapshot[1])}"
-        return (
-            f"{length}; it may take {told(self._budget.bytes)} ({self._budget.origin}), of which"
+        return WorkerMemoryError(
+            f"the worker of the jobs takes {told(resident)} of memory{event}{length}; {bound}, of which"
             f" {told(NEAR_BYTES)} are kept free: raise jobs.memory.bytes, or the memory limit of the agent"
         )
 

@@ -2,16 +2,17 @@
 
 from pathlib import Path
 
-from broker.jobs.memory_budget import AgentMemory, Limit, budget_of
-from broker.jobs.memory_limits import memory_limits
+from broker.jobs.memory_budget import AgentMemory, budget_of
 from broker.jobs.worker.budget import (
     LOOK_S_MAX,
     LOOK_S_MIN,
     NEAR_BYTES,
     Budget,
+    Limit,
     MiB,
     look_s,
 )
+from broker.jobs.worker.memory_limits import memory_limits
 
 GiB = 1024 * MiB
 AGENT = AgentMemory(resident=300 * MiB, bound=2100 * MiB)
@@ -33,15 +34,16 @@ def test_a_limit_leaves_what_the_agent_cannot_come_to_by_its_bounds() -> None:
     assert found == Budget(8 * GiB - 2100 * MiB, "what the cgroup's limit of 8192 MiB leaves")
 
 
-def test_a_limit_below_the_agents_bounds_leaves_half_of_what_nobody_has() -> None:
+def test_a_limit_below_the_agents_bounds_leaves_three_quarters_of_what_nobody_has() -> None:
     found = budget_of(0, [Limit(GiB, 300 * MiB, "it")], AGENT)
     assert found is not None
-    assert found.bytes == 362 * MiB
+    assert found.bytes == 543 * MiB
 
 
 def test_what_other_agents_of_the_limit_have_is_left_to_them() -> None:
     alone, with_another = (
-        budget_of(0, [Limit(8 * GiB, used, "it")], AGENT) for used in (300 * MiB, 1300 * MiB)
+        budget_of(0, [Limit(16 * GiB, used, "it")], AGENT._replace(bound=GiB))
+        for used in (300 * MiB, 1300 * MiB)
     )
     assert alone is not None
     assert with_another is not None

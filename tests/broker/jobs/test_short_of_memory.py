@@ -181,7 +181,9 @@ class Room:
 
     def __init__(self) -> None:
         self.left = 1 << 40
-        self.memory = WorkerMemory(Budget(NEAR_BYTES, "by a test"), resident=lambda: -self.left)
+        self.memory = WorkerMemory(
+            Budget(NEAR_BYTES, "by a test"), resident=lambda: -self.left, limits=list
+        )
 
 
 @contextlib.asynccontextmanager

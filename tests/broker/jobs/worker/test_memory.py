@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.jobs.worker.budget import NEAR_BYTES, SNAPSHOT_COPIES, Budget, MiB
+from broker.jobs.worker.budget import NEAR_BYTES, SNAPSHOT_COPIES, Budget, Limit, MiB
 from broker.jobs.worker.memory import WorkerMemory, WorkerMemoryError, resident_bytes
 from protocol.fault_codes import FaultCode, fault_of
 
@@ -19,7 +19,10 @@ class Process:
     def __init__(self, budget: int | None) -> None:
         self.resident = RESIDENT
         given = None if budget is None else Budget(budget, "by jobs.memory.bytes")
-        self.memory = WorkerMemory(given, resident=lambda: self.resident)
+        self.limit = Limit(1 << 60, 0, "a limit")
+        self.memory = WorkerMemory(
+            given, resident=lambda: self.resident, limits=lambda: [self.limit]
+        )
 
 
 def with_room_for(length: int) -> Process:
@@ -75,6 +78,24 @@ async def test_what_grows_is_noticed_before_the_budget_is_used_up_and_said_with_
     process.resident += 1
     with pytest.raises(WorkerMemoryError, match=f"takes 181 MiB of memory while loading {KEY}"):
         await watching
+
+
+@pytest.mark.schedules(3)
+async def test_when_the_agent_grows_so_that_their_limit_is_near_it_is_the_worker_that_gives_up() -> (
+    None
+):
+    process = with_room_for(1000 * MiB)
+    process.limit = Limit(500 * MiB, 500 * MiB - NEAR_BYTES, "the cgroup's limit of 500 MiB")
+    watching = asyncio.ensure_future(process.memory.run())
+    await asyncio.sleep(100)
+    assert not watching.done()
+    process.limit = process.limit._replace(used=process.limit.used + 1)
+    with pytest.raises(
+        WorkerMemoryError, match="all together have 477 MiB of the cgroup's limit of 500 MiB, of"
+    ):
+        await watching
+    with pytest.raises(WorkerMemoryError, match="needs 1 MiB more"):
+        process.memory.read(KEY, 1)
 
 
 @pytest.mark.schedules(3)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from broker.jobs.memory_budget import Limit
+from broker.jobs.worker.budget import Limit
 
 PROC: Final = Path("/proc")
 GROUPS: Final = Path("/sys/fs/cgroup")
@@ -26,7 +26,11 @@ class _Version(NamedTuple):
 
 
 _V1: Final = _Version("memory", "memory.limit_in_bytes", ("total_rss", "total_shmem"))
-_V2: Final = _Version("", "memory.max", ("anon", "shmem"))
+_V2: Final = _Version(
+    "",
+    "memory.max",
+    ("anon", "shmem", "kernel_stack", "pagetables", "percpu", "sock", "slab_unreclaimable"),
+)
 
 
 def memory_limits(*, proc: Path = PROC, groups: Path = GROUPS) -> list[Limit]:
