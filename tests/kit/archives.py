@@ -16,12 +16,21 @@ def archives_in(objects: Mapping[str, bytes]) -> list[LogArchive]:
     """All of them, in the order of where they begin."""
     found = []
     for key in sorted(objects):
-        if key.startswith("archive/0"):  # Of an era before the 4096th.
+        if key.startswith("archive/0"):  # And not what somebody else put there.
             archive = decode_archive(objects[key])
             assert range_of(key) == (archive.after, archive.last)
             assert key == archive_key(archive.after, archive.last)
             found.append(archive)
     return found
+
+
+def reached(objects: Iterable[str], after: Position) -> tuple[Position, Position]:
+    """How far archives of these keys lead on from `after` without a hole; and how far any of them does."""
+    ranges = sorted([range_of(key) for key in objects if key.startswith("archive/")])
+    for begin, last in ranges:
+        if begin <= after:
+            after = max(after, last)
+    return after, max([after, *[last for _, last in ranges]])
 
 
 def replay(machine: Machine, archives: Iterable[LogArchive]) -> Position:

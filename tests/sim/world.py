@@ -28,10 +28,12 @@ from broker.jobs.kinds import spill_plan
 from broker.node import Node
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log_client import Applied
+from coordinator.machine.machine import Machine
+from protocol.types import POSITION_ZERO
 from storage.stores.memory import MemoryStore
 from tests.kit import own_entries
 from tests.kit.agents import NOW_MS, settings
-from tests.kit.archives import recovered
+from tests.kit.archives import reached, recovered
 from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
@@ -288,12 +290,31 @@ class World:
         self.network.reset(life.owner)
         life.agent = None
 
+    # The log in the store.
+
+    def newest_machine(self) -> Machine:
+        machines = [node.log_client.machine for _, node in self.nodes]
+        return max(machines, key=lambda machine: machine.position, default=Machine())
+
+    async def watch_archive(self) -> None:
+        """For ever: archives leave no hole, and what the store had of the log it has, or a snapshot."""
+        before = POSITION_ZERO
+        while True:
+            await asyncio.sleep(0.5)
+            published = self.newest_machine().snapshots.published
+            begin = published[0].position if published else POSITION_ZERO
+            after, end = reached(self.store._objects, begin)
+            if after < max(before, end):
+                self.violations.append(
+                    f"archives lead from {begin:#x} to {after:#x}, not to {max(before, end):#x}"
+                )
+            before = max(before, after)
+
     async def archive_left(self) -> list[str]:
         """What the newest snapshot and the archives do not tell of the log as it is now; in the end."""
         since, deadline_s = self.log.head(), self.loop.time() + SETTLE_S
         while True:
-            machines = [node.log_client.machine for _, node in self.nodes]
-            newest = max(machines, key=lambda machine: machine.position)
+            newest = self.newest_machine()
             try:
                 found = await recovered(self.store, newest, cluster_id=self.cluster_id)
             except AssertionError as error:
@@ -435,6 +456,8 @@ async def _simulate(world: World) -> list[str]:
     workers = world.workers()
     working = [loop.create_task(each.run(), name=each.name) for each in workers]
     watching = [loop.create_task(each) for each in world.watchers()]
+    if world.shape.jobs:
+        watching.append(loop.create_task(world.watch_archive()))
     nemesis = Nemesis(world)
     harm = [loop.create_task(each) for each in (*world.harm(), nemesis.run())]
     await asyncio.sleep(world.faults_s)
