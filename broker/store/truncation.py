@@ -5,7 +5,7 @@ so. Served from, it would give offsets again that consumers have read beyond, an
 was acknowledged since would lie in the store without a name, like orphans. The store tells:
 
 * chunks, segments, index objects and checkpoints lie under the incarnation that wrote them, and
-  snapshots and checkpoints under a position. The log had reached each of those;
+  snapshots, checkpoints and archives under a position. The log had reached each of those;
 * a chunk that no entry names says in its header how far the log was when it was closed. (Of an
   incarnation that the log believes to be live: one that wrote after a copy was made is.)
 
@@ -14,10 +14,11 @@ start. What one agent finds may have been written by another one just now: so th
 read after it was found.
 
 What nothing tells of: a log that lacks only what was appended within moments before the last agent
-was killed, since no chunk was closed and no checkpoint put after it.
+was killed, since no chunk was closed, and no checkpoint and no archive put, after it.
 """
 
 import asyncio
+from contextlib import suppress
 from string import hexdigits
 from typing import Final, NamedTuple
 
@@ -26,7 +27,7 @@ from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
 from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import Position, revision_of
-from storage.formats import chunk
+from storage.formats import chunk, log_archive
 from storage.formats.chunk import ChunkFormatError
 from storage.formats.spans import ObjectId
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore
@@ -76,6 +77,7 @@ async def traces(store: ObjectStore, machine: Machine) -> list[Trace]:
     found = await asyncio.gather(
         *[_first_after(store, folder, machine.position) for folder in (*OBJECTS, SNAPSHOTS)],
         _newest_checkpoint(store),
+        _newest_archive(store),
         *[
             _newest_unnamed(store, ObjectId(row.incarnation, row.chunk_last))
             for row in machine.incarnations
@@ -97,6 +99,15 @@ async def _first_after(store: ObjectStore, folder: str, position: Position) -> T
 async def _newest_checkpoint(store: ObjectStore) -> Trace | None:
     found = await unnamed_objects.checkpoints(store)
     return max((Trace(each.position, each.key) for each in found), default=None)
+
+
+async def _newest_archive(store: ObjectStore) -> Trace | None:
+    found: list[Trace] = []
+    async for page in unnamed_objects.pages(store, f"{log_archive.FOLDER}/"):
+        for info in page:
+            with suppress(ValueError):  # Somebody else's.
+                found.append(Trace(log_archive.range_of(info.key)[1], info.key))
+    return max(found, default=None)
 
 
 async def _newest_unnamed(store: ObjectStore, named: ObjectId) -> Trace | None:

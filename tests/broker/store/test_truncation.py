@@ -9,7 +9,9 @@ import pytest
 from broker.agent import AgentError
 from broker.jobs.kinds.collection_plan import PREFIXES
 from coordinator.log.memory import MemoryLogCluster
+from protocol.types import Position
 from storage.formats import log_checkpoint
+from storage.formats.log_archive import ArchivedEntry, LogArchive, archive_key, encode_archive
 from tests.broker.agents import serving
 from tests.kit.sockets import Place, Running, agent_of
 
@@ -98,6 +100,22 @@ async def test_an_older_log_shows_by_the_checkpoint_of_who_left_though_there_is_
     assert objects(place) == []
     put_back(place.cluster, backup)
     assert "checkpoints/" in await refusal(place)
+
+
+async def test_an_older_log_shows_by_the_archive_of_what_it_lacks() -> None:
+    place = Place()
+    async with serving(place) as agent:
+        backup = copied(place.cluster)
+        assert await (await agent.connect()).create("t") == 0
+        head = place.cluster.head()
+    leave_no_checkpoints(place)
+    entry = ArchivedEntry(head, 1, 1, False, b"")
+    archive = LogArchive("dev", Position(head - 1), head, bytes(16), (entry,))
+    key = archive_key(archive.after, archive.last)
+    await place.objects.put_new(key, [encode_archive(archive)])
+    await place.objects.put_new("archive/notes", [b"somebody else's"])
+    put_back(place.cluster, backup)
+    assert key in await refusal(place)
 
 
 async def test_an_older_log_shows_by_what_a_chunk_says_in_its_header() -> None:
