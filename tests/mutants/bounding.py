@@ -132,6 +132,26 @@ MUTANTS = (
         why="A query ends in the middle since its objects were deleted.",
     ),
     Mutant(
+        name="snapshot-is-kept-by-a-pin-behind-it",
+        promise="P14",
+        before="        first = next((position for position in ascending if position > pin.position), None)",
+        after="        first = max((each for each in ascending if each < pin.position), default=None)",
+        tests=("test_kept_snapshots_have_all_that_they_point_at",),
+        why="A backup is kept, and what it points at is not.",
+    ),
+    Mutant(
+        name="objects-go-before-their-snapshot",
+        promise="P14",
+        before="    await _snapshots(context)\n"
+        "    grace_ms = context.settings.kafka.log_segment_delete_delay_ms\n"
+        "    await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))\n",
+        after="    grace_ms = context.settings.kafka.log_segment_delete_delay_ms\n"
+        "    await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))\n"
+        "    await _snapshots(context)\n",
+        tests=("test_a_snapshot_goes_before_what_it_alone_points_at",),
+        why="Whoever goes back to a snapshot that is there finds holes in it.",
+    ),
+    Mutant(
         name="object-goes-without-a-grace",
         promise="P14",
         before="                and since.time_ms <= bound_ms\n",
@@ -233,7 +253,7 @@ MUTANTS = (
     Mutant(
         name="object-in-use-is-an-orphan",
         promise="P14",
-        before="            and not machine.objects.is_referenced(object_id)\n",
+        before="        and not machine.objects.is_referenced(object_id)\n",
         after="",
         tests=("test_unnamed_is_what_no_command_named_and_none_can_name_any_more",),
         why="Objects that hold records are counted as leftovers.",

@@ -41,9 +41,13 @@ def positions(world: World) -> list[Position]:
 
 def missing(world: World, snapshot: StoredSnapshot) -> list[str]:
     """What the snapshot points at, and is not there."""
+    return world.runner.run(_missing(world, snapshot))
+
+
+async def _missing(world: World, snapshot: StoredSnapshot) -> list[str]:
     source = SnapshotStore(world.store, ClusterIdentity(world.settings.cluster_id, 1))
     machine = Machine()
-    restore(machine, world.runner.run(source.read(snapshot.key)))
+    restore(machine, await source.read(snapshot.key))
     return [
         object_id.key
         for object_id, length in machine.objects.referenced()
@@ -98,6 +102,29 @@ def test_when_their_time_is_over_they_go_and_all_that_they_alone_pointed_at(worl
     assert world.round(JobKind.COLLECT, after_ms=collection_plan.SNAPSHOT_GRACE_MS)
     assert set(positions(world)) == published(world)
     assert len(world.keys("chunks/")) < held / 3
+
+
+def test_a_snapshot_goes_before_what_it_alone_points_at(world: World) -> None:
+    """Looked at before each step of the collection; so who finds a snapshot finds all of it."""
+    place = world.place("a")
+    live(world, place, 2 * HOUR_MS)
+    world.settings = replace(world.settings, snapshot_retention_ms=0)
+    for _ in range(2):
+        world.fill(place, 1)
+        assert world.round(JobKind.SNAPSHOT)
+    world.pass_time(4 * HOUR_MS)
+    assert len(stored(world)) > 6
+    looked_at = []
+
+    async def look() -> None:
+        for snapshot in await stored_snapshots(world.store):
+            assert await _missing(world, snapshot) == []
+            looked_at.append(snapshot.position)
+
+    before = len(world.keys("chunks/"))
+    assert world.round(JobKind.COLLECT, Steps(events=dict.fromkeys(range(1, 100), look)))
+    assert len(world.keys("chunks/")) < before / 2
+    assert len(set(looked_at)) > len(stored(world)) == 2
 
 
 def test_the_manifest_says_what_is_kept(world: World) -> None:
