@@ -122,7 +122,10 @@ async def _kept(store: ObjectStore) -> set[Position]:
 
 
 def _good(verdict: Verdict) -> str:
-    own = f"{place(verdict.snapshot.position)} is whole ({backup_report.size(verdict.snapshot.bytes)})"
+    size = backup_report.size(verdict.snapshot.bytes)
+    own = f"{place(verdict.snapshot.position)} is whole ({size})"
+    if verdict.objects == 0:
+        return f"{own}, and points at no objects"
     size = backup_report.size(verdict.bytes)
     return f"{own}, and all {verdict.objects} objects that it points at are there ({size})"
 

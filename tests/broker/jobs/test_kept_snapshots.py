@@ -198,3 +198,13 @@ def test_a_snapshot_is_made_though_there_are_as_many_pins_as_there_may_be(
     assert world.round(JobKind.SNAPSHOT)
     assert len(positions(world)) == 1
     assert f"will not be kept (snapshot.retention.ms): there are {PINS_MAX} pins" in caplog.text
+
+
+def test_a_snapshot_is_made_though_its_pin_did_not_get_into_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over the log's budget, which ends by the second snapshot."""
+    assert world.round(JobKind.SNAPSHOT, Steps(stop_at=1))
+    assert len(published(world)) == 1
+    assert len(world.machine.pins) == 0
+    assert "the next snapshot will not be kept" in caplog.text
