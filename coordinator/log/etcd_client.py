@@ -8,7 +8,8 @@ all the time, is given up.
 
 All endpoints must belong to one etcd cluster, whose revision never goes back: an answer of another
 cluster, or of an older revision than was seen before it was asked for, raises LogReplacedError.
-(A backup that is restored under the old names has the old cluster's id.)
+(A backup that is restored under the old names has the old cluster's id.) A member may be behind the
+others: a call is then answered elsewhere, and a watch is given up (`etcd_lag`).
 
 Login is by user and password; the token is renewed when etcd no longer accepts it.
 
@@ -31,6 +32,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]  # Not in the published stubs.
 
 from coordinator.log import etcd_pb2 as pb
+from coordinator.log.etcd_lag import Lag
 from coordinator.log.metadata_log import LogRefusedError, LogReplacedError, LogUnavailableError
 from protocol.fault_codes import FaultCode
 
@@ -78,6 +80,9 @@ UNAVAILABLE_CODES = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.UNKNOWN,
 }
+
+OTHERS_MAY = ("not supported for learner", "not leader")
+"""Ends of what a member says that refuses what others do."""
 
 
 class _AwayError(LogUnavailableError):
@@ -322,10 +327,11 @@ class EtcdClient:
         call = member.stream(WATCH)(
             _watch_requests(create), metadata=(*self._metadata(), ("hasleader", "true"))
         )
+        lag = Lag(every_s=PROGRESS_S)
         try:
             while True:
                 try:
-                    response = await self._next(call, member)
+                    response = await self._next(call, member, lag)
                 except LogUnavailableError:
                     if generation != self._generation and not self._closed:
                         return  # Its channel had older certificates, and was closed.
@@ -413,7 +419,7 @@ class EtcdClient:
                 raise LogUnavailableError("the connection to etcd was closed") from None
             raise
 
-    async def _next(self, call: Any, member: _Member) -> pb.WatchResponse:
+    async def _next(self, call: Any, member: _Member, lag: Lag) -> pb.WatchResponse:
         """The watch's next message."""
         silence = _Silence(call)
         timer = asyncio.get_running_loop().call_later(QUIET_S_MAX, silence.fell)
@@ -430,8 +436,13 @@ class EtcdClient:
             self._switch_from(member)
             raise _AwayError(f"the watch ended: {await call.details()}")
         self._check_cluster(member, response)
-        self._revision_seen = max(self._revision_seen, response.header.revision)
         message: pb.WatchResponse = response
+        revision, now_s = message.header.revision, asyncio.get_running_loop().time()
+        # Events say the revision that they are of, which may be an old one.
+        if not message.events and lag.is_too_long(revision, seen=self._revision_seen, now_s=now_s):
+            self._switch_from(member)
+            raise _AwayError(f"the watch broke off: etcd at {member.endpoint.target} is behind")
+        self._revision_seen = max(self._revision_seen, revision)
         return message
 
     def _check_watch(self, response: pb.WatchResponse) -> None:
@@ -555,7 +566,7 @@ def _translated(code: grpc.StatusCode, details: str) -> Exception:
             "etcd's database has reached its quota and takes no more: compact and defragment it,"
             " then `etcdctl alarm disarm`"
         )
-    if code in UNAVAILABLE_CODES:
+    if code in UNAVAILABLE_CODES or details.endswith(OTHERS_MAY):
         return _AwayError(f"{code.name}: {details}")
     if code == grpc.StatusCode.UNAUTHENTICATED or "auth store is old" in details:
         return _TokenError(details)

@@ -45,6 +45,25 @@ class EndingCall:
         return False
 
 
+class AnsweringCall:
+    """Answers requests for progress, and knows of nothing new."""
+
+    def __init__(self, *revisions: int) -> None:
+        self._revisions = list(revisions)
+
+    async def read(self) -> object:
+        if not self._revisions:
+            return EOF
+        await asyncio.sleep(etcd_client.PROGRESS_S)
+        return pb.WatchResponse(header=pb.ResponseHeader(revision=self._revisions.pop(0)))
+
+    async def details(self) -> str:
+        return "bye"
+
+    def cancel(self) -> bool:
+        return True
+
+
 def client_whose_watch_is(call: object) -> EtcdClient:
     client = EtcdClient([Endpoint("127.0.0.1", 1)])
     client._members[0].stream = lambda _method: lambda *_args, **_kwargs: call
@@ -81,3 +100,19 @@ async def test_reader_that_is_cancelled_itself_ends_by_that() -> None:
 async def test_watch_that_ends_without_an_error_is_unavailable() -> None:
     with pytest.raises(LogUnavailableError, match="bye"):
         await watch(client_whose_watch_is(EndingCall()))
+
+
+@pytest.mark.parametrize(
+    ("revisions", "why"),
+    [((5, 5, 5, 5), "is behind"), ((5, 5, 6, 6), "bye")],
+    ids=["stays behind", "catches up"],
+)
+async def test_watch_on_a_member_that_lacks_what_others_have_answered_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, revisions: tuple[int, ...], why: str
+) -> None:
+    monkeypatch.setattr(etcd_client, "PROGRESS_S", 0.01)
+    client = client_whose_watch_is(AnsweringCall(*revisions))
+    client._revision_seen = 6
+
+    with pytest.raises(LogUnavailableError, match=why):
+        await watch(client)
