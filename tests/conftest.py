@@ -45,6 +45,7 @@ LONGEST_FIRST = [
         "test_demo.py",
         "clients/test_bounded_streams.py",
         "clients/test_bounded_tools.py",
+        "faults/test_etcd_members.py",
         "faults/test_groups.py",
         "iceberg_export/runs/test_kills.py",
         "iceberg_export/upsert/test_kills.py",

@@ -45,9 +45,12 @@ class Load:
     """Records without an answer when the producer ended."""
     newest_ack_s: float = 0.0
     """When the newest acknowledgement came, on the monotonic clock."""
+    longest_gap_s: float = 0.0
+    """The longest time between two acknowledgements of one partition."""
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
+        self._newest_acks_s: dict[int, float] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -115,7 +118,10 @@ class Load:
         if error is not None:
             self.failed.append(str(error))
         else:
-            self.newest_ack_s = time.monotonic()
+            self.newest_ack_s = now_s = time.monotonic()
+            before_s = self._newest_acks_s.get(message.partition(), now_s)
+            self.longest_gap_s = max(self.longest_gap_s, now_s - before_s)
+            self._newest_acks_s[message.partition()] = now_s
             self.acknowledged[message.value()] = (message.partition(), message.offset())
 
     def audit(self, port: int, who: Identity | None = None) -> Audit:

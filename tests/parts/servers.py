@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import psycopg
 
@@ -47,6 +47,16 @@ def http_ok(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+class Etcd(Protocol):
+    """Of one member or of several."""
+
+    @property
+    def endpoints(self) -> Sequence[str]: ...
+
+    def new_prefix(self) -> str:
+        """A key prefix that no other test uses."""
 
 
 class EtcdServer:
@@ -486,7 +496,7 @@ class FrazilCluster:
     def __init__(
         self,
         folder: Path,
-        etcd: EtcdServer,
+        etcd: Etcd,
         minio: MinioServer,
         *arguments: str,
         agents: int = 3,
