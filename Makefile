@@ -93,7 +93,8 @@ test: plan $(VENV)/.test
 	  $(STEP) rest; wait $$typed || failed=1; wait $$simulated || failed=1; \
 	  cat $$told/*; rm -r $$told; exit $$failed
 	@$(STEP) alone
-	@$(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm tests/clients/test_secure_page.py
+	@$(BIN)/python -m pytest -m "integration and alone" --durations=15 tests/faults tests/harm tests/clients/test_secure_page.py \
+	  tests/releases/test_rolling.py
 
 demo: $(VENV)/.test
 	@$(BIN)/python -m tests.parts java iceberg

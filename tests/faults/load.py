@@ -39,6 +39,7 @@ class Load:
     partitions: int = 4
     who: Identity | None = None
     """Who writes, where clients have to log in; the topic is somebody else's to create then."""
+    topic_is_there: bool = False
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     unfinished: int = 0
@@ -54,7 +55,7 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        if self.who is None:
+        if self.who is None and not self.topic_is_there:
             admin = AdminClient({"bootstrap.servers": self.bootstrap})
             create_topic(admin, self.topic, self.partitions)
         self._thread.start()

@@ -5,10 +5,11 @@ key is a partition); some are aborted for no reason. What is not known to have b
 not is "info", and its client goes on as a new process with a new producer of the same id.
 """
 
-import contextlib
 import random
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -37,6 +38,10 @@ class Workers:
         self._ending = threading.Event()
         self.failures: list[str] = []
         self.counts = {"ok": 0, "fail": 0, "info": 0}
+        self.errors: list[str] = []
+        """What the clients' calls raised, whether it could be gone on after it or not."""
+        self.longest_s = 0.0
+        """Of all calls by which something was to be written, or ended."""
         self._threads = [
             threading.Thread(target=self._guarded, args=[index], daemon=True)
             for index in range(count)
@@ -156,10 +161,12 @@ class _Worker:
                 "log_level": 0,
             }
         )
-        with contextlib.suppress(KafkaException):
+        try:
             producer.init_transactions(CALL_S)
-            return producer
-        return None
+        except KafkaException as error:
+            self._all.errors.append(str(error))
+            return None
+        return producer
 
     def _perform(self, done: list[Step], polled: dict[int, int]) -> str:
         producer = self._producer
@@ -168,22 +175,33 @@ class _Worker:
             producer.begin_transaction()
             for step in done:
                 if step[0] == "send":
-                    self._send(producer, step)
+                    with self._timed():
+                        self._send(producer, step)
                 else:
                     self._poll(step, polled)
             if self._random.random() < ABORTS:
-                producer.abort_transaction(CALL_S)
+                with self._timed():
+                    producer.abort_transaction(CALL_S)
                 return "fail"
-        except KafkaException:
+        except KafkaException as error:
+            self._all.errors.append(str(error))
             self._give_up(producer)
             return "fail"
-        return self._commit(producer)
+        with self._timed():
+            return self._commit(producer)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began_s = time.monotonic()
+        yield
+        self._all.longest_s = max(self._all.longest_s, time.monotonic() - began_s)
 
     def _commit(self, producer: Producer) -> str:
         for _ in range(3):
             try:
                 producer.commit_transaction(CALL_S)
             except KafkaException as error:
+                self._all.errors.append(str(error))
                 if error.args[0].retriable():
                     continue
                 # Only before its EndTxn can librdkafka ask for this: some record was not written.
@@ -199,7 +217,8 @@ class _Worker:
         """Nothing of it has been committed, or will be: abort it, or let the next producer."""
         try:
             producer.abort_transaction(CALL_S)
-        except KafkaException:
+        except KafkaException as error:
+            self._all.errors.append(str(error))
             self._producer = None
 
     def _send(self, producer: Producer, step: Step) -> None:

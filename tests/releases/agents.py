@@ -36,9 +36,9 @@ class KeptAgent(Frazil):
         super().__init__(folder, "serve")
         self.bootstrap = f"{host}:{self.port}"
         self.registry = f"http://127.0.0.1:{free_port()}"
-        if package is not None:
-            self.child.argv[:1] = [sys.executable, "-m", "broker"]
-            self.child.env |= environment(package)
+        self._this_release = self.child.argv[:1], self.child.env
+        self._command = self.child.argv[:1]
+        self.be(package)
         own = (
             f"listen={self.bootstrap}",
             f"http=127.0.0.1:{self.http_port}",
@@ -47,6 +47,15 @@ class KeptAgent(Frazil):
         )
         for setting in (*own, *SETTINGS, *settings):
             self.child.argv += ["--set", setting]
+
+    def be(self, package: Path | None) -> None:
+        """From its next start on it is of this release, under the same name and addresses."""
+        arguments = self.child.argv[len(self._command) :]
+        self._command, env = self._this_release
+        if package is not None:
+            self._command = [sys.executable, "-m", "broker"]
+            env = env | environment(package)
+        self.child.argv, self.child.env = [*self._command, *arguments], env
 
     @property
     def admin(self) -> str:
