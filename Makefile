@@ -31,7 +31,7 @@ help:
 	@echo "make bench-export   exports beside Spark's Kafka source and Kafka Connect's Iceberg sink; writes there, too"
 	@echo "make readers   tables as DuckDB, ClickHouse, Spark SQL and Trino read them"
 	@echo "make debezium CHANGES=n   tables beside the PostgreSQL that Debezium copies them from"
-	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours)"
+	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours); one that fails is made a short script"
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make fuzz MINUTES=n   hostile bytes for every parser and for whole agents; what is found is kept"
 	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import inspect
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from storage.stores.object_store import (
     StoreError,
     StoreUnavailableError,
 )
+from tests.kit.chances import Chances
 
 T = TypeVar("T")
 Gate = Callable[..., Awaitable[None]]
@@ -354,11 +356,21 @@ class FaultyLocalLog(FaultyLog):
         return await self._call("append", append, session, n, payload)
 
 
+def _calls_of(port: type) -> list[str]:
+    """Its calls that wait, but for the last."""
+    waiting = [name for name, each in vars(port).items() if inspect.iscoroutinefunction(each)]
+    return [name for name in waiting if name != "aclose"]
+
+
+STORE_CALLS, LOG_CALLS = _calls_of(FaultyStore), _calls_of(FaultyLog)
+
+
 @dataclass
 class Weather:
     """How often each fault happens: probabilities per call, seconds at most for delays.
 
-    Which kinds happen at all in a run is drawn first (swarm testing), then how often.
+    Which kinds happen at all in a run is drawn first (swarm testing), then how often. Each fault has
+    a name, "agent1.log.append.12.lost", and chances of its own (`tests.kit.chances`).
     """
 
     delay: float = 0.0
@@ -395,56 +407,68 @@ class Weather:
         self.tail_break = self.tail_delay_s_max = 0.0
         self.away = False
 
-    def befall(self, port: FaultyStore | FaultyLog, rng: random.Random) -> None:
-        """All calls of the port from now on are under this weather."""
+    def befall(self, port: FaultyStore | FaultyLog, chances: Chances, place: str) -> None:
+        """All calls of the port from now on are under this weather; faults are named for the place."""
+        names = LOG_CALLS
+        if isinstance(port, FaultyStore):
+            names = STORE_CALLS
+            self._befall_now(port, chances, f"{place}.put_now")
+        else:
+            port.before["tail"] = self._tail(chances, f"{place}.tail")
+        for name in names:
+            is_change = name in CHANGES
+            port.before[name] = self._before(chances, f"{place}.{name}", is_change=is_change)
+            port.after[name] = self._after(chances, f"{place}.{name}")
 
+    def _before(self, chances: Chances, what: str, *, is_change: bool) -> Gate:
         async def before(*_arguments: object) -> None:
-            await self._before(rng)
-
-        async def before_change(*_arguments: object) -> None:
-            await self._before(rng)
-            if rng.random() < self.late:
+            call = chances.numbered(what)
+            if self.away:
+                await asyncio.sleep(1.0)
+                raise NoAnswerError("away")
+            if chances.happens(name := f"{call}.slow", self.delay):
+                await asyncio.sleep(chances.stream(name).uniform(0, self.delay_s_max))
+            if chances.happens(f"{call}.failed", self.fail_before):
+                raise NoAnswerError("failed before it took effect")
+            if is_change and chances.happens(name := f"{call}.late", self.late):
                 await asyncio.sleep(LOST_S)
-                raise LateError(rng.uniform(0, self.late_s_max))
+                raise LateError(chances.stream(name).uniform(0, self.late_s_max))
 
+        return before
+
+    def _after(self, chances: Chances, what: str) -> Gate:
         async def after(*_arguments: object) -> None:
-            if self.away or rng.random() < self.fail_after:
+            name = f"{chances.numbered(f'{what}.answer')}.lost"
+            if self.away or chances.happens(name, self.fail_after):
                 raise NoAnswerError("took effect, but the answer was lost")
 
-        async def tail(_batch: Sequence[LogEntry]) -> None:
-            await self._tail(rng)
+        return after
 
-        port.before = {"*": before, "tail": tail, **dict.fromkeys(CHANGES, before_change)}
-        port.after = {"*": after}
-        if isinstance(port, FaultyStore):
-            self._befall_now(port, rng)
+    def _tail(self, chances: Chances, what: str) -> Gate:
+        async def tail(*_arguments: object) -> None:
+            batch = chances.numbered(what)
+            # All that lag are one fault: few would notice one of them.
+            if self.tail_delay_s_max and chances.allows(f"{what}.lags"):
+                delays = chances.stream(f"{batch}.lags")
+                await asyncio.sleep(delays.uniform(0, self.tail_delay_s_max))
+            while self.away:
+                await asyncio.sleep(0.5)
+            if chances.happens(f"{batch}.broke", self.tail_break):
+                raise NoAnswerError("the tail broke")
 
-    async def _before(self, rng: random.Random) -> None:
-        if self.away:
-            await asyncio.sleep(1.0)
-            raise NoAnswerError("away")
-        if rng.random() < self.delay:
-            await asyncio.sleep(rng.uniform(0, self.delay_s_max))
-        if rng.random() < self.fail_before:
-            raise NoAnswerError("failed before it took effect")
+        return tail
 
-    async def _tail(self, rng: random.Random) -> None:
-        if self.tail_delay_s_max:
-            await asyncio.sleep(rng.uniform(0, self.tail_delay_s_max))
-        while self.away:
-            await asyncio.sleep(0.5)
-        if rng.random() < self.tail_break:
-            raise NoAnswerError("the tail broke")
-
-    def _befall_now(self, store: FaultyStore, rng: random.Random) -> None:
+    def _befall_now(self, store: FaultyStore, chances: Chances, what: str) -> None:
         """Those that wait for nothing."""
 
         def before() -> None:
-            if self.away or rng.random() < self.fail_before:
+            name = f"{chances.numbered(what)}.failed"
+            if self.away or chances.happens(name, self.fail_before):
                 raise NoAnswerError("failed before it took effect")
 
         def after() -> None:
-            if rng.random() < self.fail_after:
+            name = f"{chances.numbered(f'{what}.answer')}.lost"
+            if chances.happens(name, self.fail_after):
                 raise NoAnswerError("took effect, and then failed")
 
         store.before_now = before

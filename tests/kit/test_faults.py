@@ -1,7 +1,6 @@
 """The faults that other tests rely on happen."""
 
 import asyncio
-import random
 
 import pytest
 
@@ -9,7 +8,9 @@ from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
+from tests.kit.chances import Chances
 from tests.kit.faults import FaultyLog, FaultyStore, Weather, late
+from tests.kit.loop import current
 
 
 async def test_a_late_put_lands_after_its_caller_gave_up_with_the_bytes_that_were_sent() -> None:
@@ -41,7 +42,7 @@ async def test_a_late_append_lands_in_the_log_or_is_refused_there() -> None:
 async def test_in_some_weather_calls_that_change_something_come_late() -> None:
     weather, inner = Weather(late=0.5, late_s_max=10.0), MemoryStore()
     faulty = FaultyStore(inner)
-    weather.befall(faulty, random.Random(7))
+    weather.befall(faulty, Chances(7, current().time), "store")
     given_up = []
     for number in range(20):
         try:

@@ -30,6 +30,7 @@ from storage.stores.object_store import ObjectInfo
 from tests.kit.loop import SimLoop
 from tests.kit.requests import Partition
 from tests.sim.bounded_clients import Configurer, Deleter, Remaker, Transactor
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.records_world import RecordsWorld
 from tests.sim.workload import Asker, LaggingReader, Producer
 from tests.sim.world import SETTLE_S, Life, Shape, Worker
@@ -51,8 +52,8 @@ BUSY_S = (0.0, 0.05, 0.3)
 class BoundedWorld(RecordsWorld):
     """Always has jobs. Other worlds with jobs have other topics and clients."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        super().__init__(loop, rng)
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
+        super().__init__(loop, rng, cut)
         self.account.dense = {"trimmed", "sized", "aged"}
         self.account.compacted = {"compacted"}
         self.pinned: dict[tuple[str, Position], frozenset[str]] = {}
@@ -215,7 +216,7 @@ class BoundedWorld(RecordsWorld):
 
     async def pin(self) -> None:
         """For ever: pins come, are renewed and taken back."""
-        rng = self.draw()
+        rng = self.draw("pins")
         while True:
             await asyncio.sleep(rng.uniform(0.5, 5.0))
             if nodes := self.nodes_alive():

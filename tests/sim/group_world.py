@@ -14,10 +14,12 @@ from typing_extensions import override
 
 from broker.node import Node
 from tests.kit.loop import SimLoop
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.group_account import GroupAccount
 from tests.sim.group_members import ClassicMember, ConsumerMember, Member
+from tests.sim.simulation import ended
 from tests.sim.workload import TOPIC
-from tests.sim.world import Shape, Worker, World, ended
+from tests.sim.world import Shape, Worker, World
 
 KINDS: tuple[tuple[type[Member], ...], ...] = (
     (ClassicMember,),
@@ -44,8 +46,8 @@ class Group:
 class GroupWorld(World):
     faults_s = 60.0
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        super().__init__(loop, rng)
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
+        super().__init__(loop, rng, cut)
         self.groups = [
             Group(
                 GroupAccount(self.violations, self.counts, f"g{index}"),
@@ -100,7 +102,7 @@ class GroupWorld(World):
 
     async def _come_and_go(self) -> None:
         """Members join, leave, crash."""
-        rng = self.draw()
+        rng = self.draw("come and go")
         while True:
             await asyncio.sleep(rng.uniform(1.0, 12.0))
             group = rng.choice(self.groups)

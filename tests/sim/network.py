@@ -314,10 +314,10 @@ class Network:
         for address in [a for a, server in self.servers.items() if server.owner == owner]:
             del self.servers[address]
 
-    def break_some(self, probability: float) -> None:
+    def break_some(self, probability: float, rng: random.Random) -> None:
         """Each connection breaks with a probability."""
         for end in list(self._connections):
-            if not end._lost and self._rng.random() < probability:
+            if not end._lost and rng.random() < probability:
                 for side in (end, end.peer):
                     side._soon(side.lose, ConnectionResetError(104, "reset"))
 

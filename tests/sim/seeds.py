@@ -7,41 +7,72 @@ of topics that lose records, or of tables. A seed gives the same run wherever an
 import multiprocessing
 import os
 import random
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 
 from tests.kit.loop import DeadlockError, SimLoop, run
 from tests.sim.bounded_world import BoundedWorld
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.group_world import GroupWorld
 from tests.sim.records_world import RecordsWorld
+from tests.sim.shrink import SECONDS_MAX, Observed, Shrinking
+from tests.sim.simulation import simulate
 from tests.sim.tables_world import TablesWorld
 from tests.sim.txn_world import TxnWorld
-from tests.sim.world import World, simulate
+from tests.sim.world import World
 
 KINDS: tuple[type[World], ...] = (RecordsWorld, GroupWorld, TxnWorld, BoundedWorld, TablesWorld)
+
+
+def observe(seed: int, kind: type[World] | None = None, cut: Cut = WHOLE) -> Observed:
+    """One run, of the seed's own kind unless told."""
+    kind = kind or KINDS[seed % len(KINDS)]
+    worlds: list[World] = []
+
+    async def main(loop: SimLoop, rng: random.Random) -> list[str]:
+        worlds.append(kind(loop, rng, cut))
+        return await simulate(worlds[0])
+
+    try:
+        found = run(main, seed=seed)
+    except DeadlockError as error:
+        found = [f"deadlock: {error}"]
+    (world,) = worlds
+    times = {"steps": world.loop.steps, "virtual_ms": int(world.loop.time() * 1000)}
+    return Observed(
+        violations=found,
+        happened=world.chances.happened,
+        told=world.told,
+        clients=world.clients,
+        agents=cut.agents_of(world.shape.agents),
+        until_s=world.until_s,
+        counts={**world.counts, **times},
+    )
 
 
 def violations(
     seed: int, kind: type[World] | None = None, counts: Counter[str] | None = None
 ) -> list[str]:
-    """One run, of the seed's own kind unless told. What it violated; none is a pass.
+    """What a run violated; none is a pass. `counts` gets what happened how often."""
+    seen = observe(seed, kind)
+    if counts is not None:
+        counts.update(seen.counts)
+    return list(seen.violations)
 
-    `counts` gets what happened how often.
-    """
-    kind = kind or KINDS[seed % len(KINDS)]
 
-    async def main(loop: SimLoop, rng: random.Random) -> list[str]:
-        world = kind(loop, rng)
-        found = await simulate(world)
-        if counts is not None:
-            counts.update(world.counts, steps=loop.steps, virtual_ms=int(loop.time() * 1000))
-        return found
-
-    try:
-        return run(main, seed=seed)
-    except DeadlockError as error:
-        return [f"deadlock: {error}"]
+def shrunk(seed: int, kind: type[World] | None = None, *, tell: Callable[[str], None]) -> Shrinking:
+    """The run of a seed that fails, made as short as may be in some minutes."""
+    over_s = time.monotonic() + SECONDS_MAX
+    shrinking = Shrinking(
+        lambda cut: observe(seed, kind, cut),
+        observe(seed, kind),
+        is_over=lambda: time.monotonic() > over_s,
+        tell=tell,
+    )
+    shrinking.shrink()
+    return shrinking
 
 
 def violations_of(seeds: list[int]) -> dict[int, list[str]]:

@@ -31,6 +31,7 @@ from tests.kit.loop import SimLoop
 from tests.kit.requests import Partition
 from tests.sim.bounded_clients import Remaker
 from tests.sim.bounded_world import BoundedWorld
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.tables_account import HOLD, HOLD_MAX, TablesAccount, touches_tables
 from tests.sim.tables_clients import (
     HTTP_PORT,
@@ -101,8 +102,8 @@ def as_read_before(entry: LogEntry) -> LogEntry:
 class TablesWorld(BoundedWorld):
     """Has topics that tables are made of."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        super().__init__(loop, rng)
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
+        super().__init__(loop, rng, cut)
         self.tables = TablesAccount(self.violations, self.counts, now_ms=self.now_ms)
         self.log = WatchedLog(self.tables.placed)
         self.account.dense = {*TOPICS}
@@ -163,7 +164,7 @@ class TablesWorld(BoundedWorld):
 
     async def _upgrade(self) -> None:
         """One agent after the other."""
-        rng = self.draw()
+        rng = self.draw("upgrade")
         for index in sorted(self.old):
             await asyncio.sleep(rng.uniform(1.0, 12.0))
             self._upgrade_one(self.lives[index])

@@ -23,9 +23,11 @@ from protocol.errors import ErrorCode
 from protocol.messages import hot
 from protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.kit import requests
+from tests.kit.chances import Chances
 from tests.kit.loop import SimLoop
 from tests.kit.requests import GROUP, NOBODY, TRANSACTION, Partition, error_of, rows_of
 from tests.sim.client import ELSEWHERE, Address, Connection, LostError
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.txn_account import DOOMED, Told, TxnAccount
 from tests.sim.workload import PRODUCE_VERSIONS, TOPIC
 from tests.sim.world import World
@@ -80,21 +82,24 @@ class Batch:
 class Mischief:
     """How often the network holds back a frame; none when the faults are over."""
 
+    chances: Chances
     hold: float = 0.0
     give_up: float = 0.0
     """How often a client has had enough of batches without an answer, and aborts."""
 
-    def holds(self, rng: random.Random) -> bool:
-        return rng.random() < self.hold
+    def holds(self, name: str) -> str | None:
+        """The next frames of this client: what the fault is called, when there is one."""
+        fault = f"{self.chances.numbered(f'{name}.frames')}.held"
+        return fault if self.chances.happens(fault, self.hold) else None
 
 
 class TxnCluster(World):
     """What transactional clients share, beside agents."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        super().__init__(loop, rng)
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
+        super().__init__(loop, rng, cut)
         self.account = TxnAccount(self.violations, self.counts, merged=self.shape.jobs)
-        self.mischief = Mischief()
+        self.mischief = Mischief(self.chances)
         self.input_records = rng.choice((0, 4, 8))
         """In each partition of the input."""
         self.doomed_is_gone = False
@@ -117,7 +122,7 @@ class TxnProducer:
         self._network = world.network
         self._mischief = world.mischief
         self.account = world.account
-        rng = world.draw()
+        rng = world.draw(f"producer {name}")
         self._rng = rng
         self.name = name
         self.transactional_id = transactional_id
@@ -221,8 +226,8 @@ class TxnProducer:
             except LostError:
                 await self._rest()
                 continue
-            if self._mischief.holds(self._rng):
-                self._hold(connection, answers_only=self._careless)
+            if fault := self._mischief.holds(self.name):
+                self._hold(fault, connection, answers_only=self._careless)
             version = 12 if self.tv2 else self._rng.choice(PRODUCE_VERSIONS)
             sent = [
                 (batch, self._leaders.send(connection, apis.PRODUCE, version, self._batch(batch)))
@@ -375,8 +380,8 @@ class TxnProducer:
         version = self._rng.choice((0, 1, 2, 3))
         try:
             connection = await self._to_coordinator()
-            if self._mischief.holds(self._rng) or self._mischief.holds(self._rng):
-                self._hold(connection)
+            if fault := self._mischief.holds(self.name) or self._mischief.holds(self.name):
+                self._hold(fault, connection)
             ask = self._coordinators
             added = ask.send(connection, apis.ADD_PARTITIONS_TO_TXN, version, request)
             ended = ask.send(
@@ -409,8 +414,8 @@ class TxnProducer:
                     connection = await client.connect(await self.group_coordinator())
                 else:
                     connection = await self._to_coordinator()
-                if self._mischief.holds(self._rng):
-                    self._hold(connection, answers_only=answers_only)
+                if fault := self._mischief.holds(self.name):
+                    self._hold(fault, connection, answers_only=answers_only)
                 answer = await client.asked(connection, key, version, request)
                 error = error_of(answer)
                 if error not in ELSEWHERE and error not in AGAIN:
@@ -438,13 +443,14 @@ class TxnProducer:
                 self._coordinator = await found
         return await self._coordinators.connect(self._coordinator)
 
-    def _hold(self, connection: Connection, *, answers_only: bool = False) -> None:
+    def _hold(self, fault: str, connection: Connection, *, answers_only: bool = False) -> None:
         """Requests, answers or both arrive late, mostly when the client has moved on."""
         if connection.transport.peer is None:
             return
         self.account.counts["held"] += 1
-        seconds = self._rng.choice((0.5, 2.0, 4.0, 8.0, 15.0))
-        kind = self._rng.choice(("requests", "requests", "answers", "both"))
+        rng = self._mischief.chances.stream(fault)
+        seconds = rng.choice((0.5, 2.0, 4.0, 8.0, 15.0))
+        kind = rng.choice(("requests", "requests", "answers", "both"))
         if answers_only:
             kind = "answers"
         if kind != "answers":

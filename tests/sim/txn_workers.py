@@ -36,6 +36,7 @@ PROCESSOR_TIMEOUT_MS = 10_000
 class TxnWorker(Worker):
     """Has one producer after the other, each until it is fenced or forgotten."""
 
+    is_spare = False
     world: TxnCluster
     _lives = 0
 

@@ -22,6 +22,7 @@ from tests.kit import requests
 from tests.kit.loop import SimLoop
 from tests.kit.requests import GROUP, READ_COMMITTED, Partition, rows_of
 from tests.sim.client import Client, LostError, offsets_in
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.group_account import GroupAccount
 from tests.sim.txn_account import DOOMED, KEYS
 from tests.sim.txn_client import TIMESTAMP, TxnCluster
@@ -44,8 +45,8 @@ class TxnWorld(TxnCluster):
     faults_s = 25.0
     leaves = True
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        super().__init__(loop, rng)
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
+        super().__init__(loop, rng, cut)
         self.writers = [
             Writer(self, f"writer{index}", f"tx{index}") for index in range(rng.choice((1, 2, 3)))
         ]

@@ -22,6 +22,7 @@ from tests.kit.loop import SimLoop
 from tests.kit.requests import EARLIEST, LATEST, NOBODY, Partition, batches_in, rows_of
 from tests.sim.account import Line, RecordAccount
 from tests.sim.client import Address, LostError
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.world import Worker, World
 
 TOPIC = "t"
@@ -39,8 +40,8 @@ OUT_OF_STEP = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCE
 class RecordsCluster(World):
     """What clients of records share."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
-        super().__init__(loop, rng)
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
+        super().__init__(loop, rng, cut)
         self.account = RecordAccount(self.violations, self.counts)
 
     def partitions(self) -> list[Partition]:

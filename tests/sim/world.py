@@ -1,30 +1,23 @@
 """A cluster in one process: agents over one memory log and one memory store, each in weather of
-its own; and a run: faults while clients work, then fine weather until everything is settled.
+its own.
 
 The agents are the real ones (`broker.agent.Agent`); only clocks, chance, store, log and network
 are given to them. Each life of an agent has an owner name of its own, so that it can be killed
 as a process is. A kind of `World` says what a run is about: topics, who works, what else does harm,
-and what must hold in the end; `simulate` is the same for all of them.
+and what must hold in the end; what befalls it is in `nemesis`, and `simulation` runs it.
 """
 
 import asyncio
-import contextlib
-import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
-from unittest.mock import patch
-
-from typing_extensions import override
 
 from broker.agent import Agent, AgentError
 from broker.calls.pauses import PauseClock
 from broker.composition import Parts
 from broker.config import settings as config
-from broker.jobs import worker as job_worker
-from broker.jobs.kinds import spill_plan
 from broker.node import Node
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log_client import Applied
@@ -34,9 +27,11 @@ from storage.stores.memory import MemoryStore
 from tests.kit import own_entries
 from tests.kit.agents import NOW_MS, settings
 from tests.kit.archives import reached, recovered
+from tests.kit.chances import Chances
 from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
+from tests.sim.cut import WHOLE, Cut
 from tests.sim.network import Network
 
 own_entries.watch()
@@ -128,17 +123,23 @@ class World:
     leaves: ClassVar[bool] = False
     """Agents also leave in peace and come back."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+    def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
         self.loop = loop
         self.rng = rng
+        self.cut = cut
+        self.chances = Chances(rng.getrandbits(63), loop.time, cut.only)
         self.shape = self.drawn_shape()
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
+        self.clients: list[str] = []
+        """Those that can be left out."""
+        self.told: dict[str, str] = {}
+        """Faults in words, by name, of those that have more to them."""
         self.nodes: list[tuple[str, Node]] = []
-        self.network = Network(loop, self.draw())
+        self.network = Network(loop, self.draw("network"))
         self.log = MemoryLogCluster()
         self.store = MemoryStore(self.now_ms)
-        self.lives = [Life(index) for index in range(self.shape.agents)]
+        self.lives = [Life(index) for index in range(cut.agents_of(self.shape.agents))]
         addresses = [life.address for life in self.lives]
         zones = dict(zip(addresses, self.shape.zones, strict=False))
         self.addresses = Addresses(addresses, zones)
@@ -187,18 +188,24 @@ class World:
         """Whether all agents' clocks are right: what is kept for a day is there in all of the run."""
         return "skew" not in self.shape.kinds
 
-    def draw(self) -> random.Random:
-        return random.Random(self.rng.getrandbits(64))
+    @property
+    def until_s(self) -> float:
+        """When the faults end."""
+        return self.faults_s if self.cut.faults_s is None else self.cut.faults_s
+
+    def draw(self, what: str) -> random.Random:
+        """Chance of its own, whatever others draw; another for the next of that name."""
+        return self.chances.stream(self.chances.numbered(what))
 
     def client(self, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> Client:
-        return Client(self.loop, name, self.addresses, self.draw(), timeout_s)
+        return Client(self.loop, name, self.addresses, self.draw(name), timeout_s)
 
     # Agents.
 
     @property
     def is_embedded(self) -> bool:
         """Small chunks are put by the log, as by `frazil dev`: where an agent is alone."""
-        return self.shape.agents == 1
+        return self.cut.agents_of(self.shape.agents) == 1
 
     def log_of(self, life: Life) -> FaultyLog:
         """As the present process of this agent sees it, in fine weather."""
@@ -209,11 +216,11 @@ class World:
     def start(self, life: Life) -> None:
         """A new process of the agent: a new life, nothing kept but its name."""
         life.number += 1
-        rng, loop = self.draw(), self.loop
+        rng, loop = self.draw(life.name), self.loop
         store = FaultyStore(self.store, recording=False)
         log = self.log_of(life)
-        life.store_weather.befall(store, rng)
-        life.log_weather.befall(log, rng)
+        life.store_weather.befall(store, self.chances, f"{life.name}.store")
+        life.log_weather.befall(log, self.chances, f"{life.name}.log")
 
         def wall_ms() -> int:
             return life.skew_ms + self.now_ms()
@@ -346,6 +353,9 @@ class World:
 class Worker:
     """A client with a load of its own: a connection, chance, and what it complains of."""
 
+    is_spare: ClassVar[bool] = True
+    """Whether a run can do without it."""
+
     def __init__(self, world: World, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.world = world
         self.client = world.client(name, timeout_s)
@@ -362,156 +372,3 @@ class Worker:
 
     async def run(self) -> None:
         """What it does all the time."""
-
-
-class Nemesis:
-    """Does harm of the drawn kinds until it is stopped, then takes it all back."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._rng = world.draw()
-
-    async def run(self) -> None:
-        for life in self._world.lives:
-            life.store_weather.__dict__.update(Weather.drawn(self._rng).__dict__)
-            life.log_weather.__dict__.update(Weather.drawn(self._rng).__dict__)
-        kinds = sorted(self._world.shape.kinds)
-        while True:
-            await asyncio.sleep(self._rng.uniform(0.5, 8.0))
-            life = self._rng.choice(self._world.lives)
-            if kinds and life.agent is not None:
-                await self._harm(self._rng.choice(kinds), life)
-
-    async def _harm(self, kind: str, life: Life) -> None:
-        world, rng = self._world, self._rng
-        match kind:
-            case "kill" if world.leaves and rng.random() < 0.5:
-                await self._leave(life)
-            case "kill":
-                world.kill(life)
-                await asyncio.sleep(rng.choice((0.1, 2.0, 12.0)))
-                world.start(life)
-            case "pause":
-                seconds = rng.choice((0.3, 3.0, 12.0))
-                world.loop.pause(life.owner)
-                await asyncio.sleep(seconds)
-                if rng.random() < 0.3:
-                    # The machine was paused, not the process: its boot-time clock stood still.
-                    life.stood_still_ms += int(seconds * 1000)
-                world.loop.resume(life.owner)
-            case "expire":
-                for session in list(world.log._leases):
-                    if rng.random() < 0.5:
-                        world.log.expire(session)
-            case "away":
-                weather = rng.choice((life.store_weather, life.log_weather))
-                weather.away = True
-                await asyncio.sleep(rng.choice((1.0, 5.0, 15.0)))
-                weather.away = False
-            case "break":
-                world.network.break_some(rng.choice((0.2, 1.0)))
-            case "skew":
-                life.skew_ms = rng.choice((-86_400_000, -1000, 0, 1000, 86_400_000))
-            case _:
-                raise AssertionError(kind)
-
-    async def _leave(self, life: Life) -> None:
-        agent, task, life.agent = life.agent, life.task, None
-        assert agent is not None
-        assert task is not None
-        with self._world.loop.owned(life.owner):
-            stopping = self._world.loop.create_task(agent.stop())
-        await asyncio.wait([task, stopping], timeout=20.0)
-        self._world.start_again(life)
-
-    def take_back(self) -> None:
-        world = self._world
-        for life in world.lives:
-            world.loop.resume(life.owner)
-            life.store_weather.clear()
-            life.log_weather.clear()
-            if life.agent is None:
-                world.start(life)
-        world.network.let_all_go()
-
-
-async def simulate(world: World) -> list[str]:
-    """One run. The violations found; none is a pass."""
-    logging.getLogger().setLevel(logging.CRITICAL)
-    # Pages are for hundreds of rows; no run lasts so long.
-    with patch.multiple(spill_plan, PAGE_ROWS_MIN=4, ROWS_LEFT=2), _heard() as bugs:
-        found = await _simulate(world)
-    return [*dict.fromkeys([*found, *bugs, *world.failures(), *world.violations])]
-
-
-async def _simulate(world: World) -> list[str]:
-    loop = world.loop
-    for life in world.lives:
-        world.start(life)
-    try:
-        async with asyncio.timeout(SETTLE_S):
-            await world.make_topics()
-    except TimeoutError:
-        return ["no topic could be created in fine weather"]
-    workers = world.workers()
-    working = [loop.create_task(each.run(), name=each.name) for each in workers]
-    watching = [loop.create_task(each) for each in world.watchers()]
-    if world.shape.jobs:
-        watching.append(loop.create_task(world.watch_archive()))
-    nemesis = Nemesis(world)
-    harm = [loop.create_task(each) for each in (*world.harm(), nemesis.run())]
-    await asyncio.sleep(world.faults_s)
-    found = ended(harm)
-    nemesis.take_back()
-    world.stop(workers)
-    found += await finish(working)
-    found += await world.settle()
-    if world.shape.jobs:
-        found += await world.archive_left()
-    return found + ended(watching)
-
-
-async def finish(working: Sequence[asyncio.Task[None]]) -> list[str]:
-    """Liveness: in fine weather all of them come to their end."""
-    if not working:
-        return []
-    _, stuck = await asyncio.wait(working, timeout=SETTLE_S)
-    return [
-        f"{task.get_name()} is not done {SETTLE_S:g} s after the faults" for task in stuck
-    ] + _failed(working)
-
-
-def ended(tasks: Sequence[asyncio.Task[None]]) -> list[str]:
-    """Ends them; what failed before."""
-    for task in tasks:
-        task.cancel()
-    return _failed(tasks)
-
-
-def _failed(tasks: Iterable[asyncio.Task[None]]) -> list[str]:
-    ended = [task for task in tasks if task.done() and not task.cancelled()]
-    return [f"{task.get_name()} failed: {task.exception()!r}" for task in ended if task.exception()]
-
-
-@contextlib.contextmanager
-def _heard() -> Iterator[list[str]]:
-    """Rounds of jobs, and archives, that failed by a bug: a worker only says so, and goes on."""
-    bugs: list[str] = []
-    logger = logging.getLogger(job_worker.__name__)
-
-    class Hearing(logging.Handler):
-        @override
-        def emit(self, record: logging.LogRecord) -> None:
-            error = record.exc_info[1] if record.exc_info else None
-            bugs.append(f"{record.getMessage()}: {error!r}")
-
-    handler, level, propagate = Hearing(logging.ERROR), logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    try:
-        yield bugs
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate
