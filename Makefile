@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 100000
 CHANGES ?= 6000
 MINUTES ?= 10
+SECONDS ?= 180
 # Integration tests wait more than they compute, so one process of them more than there are cores,
 # but each has servers of its own: 3 GB of memory.
 SIDE_BY_SIDE ?= $(shell $(PYTHON) -c 'import os; memory = os.sysconf("SC_PAGE_SIZE") * \
@@ -34,7 +35,8 @@ help:
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours); one that fails is made a short script"
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make fuzz MINUTES=n   hostile bytes for every parser and for whole agents; what is found is kept"
-	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them"
+	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them; then faults drawn from a seed"
+	@echo "make faults SEED=n SECONDS=n   only those that this seed draws; and a page of what came of them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
 	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
 	@echo "make constraints   writes constraints.txt from pyproject.toml; UPGRADE=--upgrade for newer versions"
@@ -122,7 +124,8 @@ debezium: $(VENV)/.test
 
 faults: $(VENV)/.test
 	@$(BIN)/python -m tests.parts etcd minio
-	@$(BIN)/python -m pytest tests/faults
+	@$(if $(SEED),,$(BIN)/python -m pytest tests/faults)
+	@$(BIN)/python -m tests.faults.drawn --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 sim: $(VENV)/.test
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS)

@@ -1,0 +1,168 @@
+"""What befalls real processes, and when: a pure function of the seed.
+
+Several faults may hold at a time, but never two of one target; and never, for longer than
+`BLOCKED_S_MAX`, such that no agent could make progress: that has a running process, its store, a
+majority of etcd's members and clients that reach it.
+"""
+
+import itertools
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+BLOCKED_S_MAX = 12.0
+FIRST_S = 2.0
+"""Fine weather at the beginning."""
+GAP_S, GAP_S_MAX = 0.3, (1.5, 4.0, 8.0)
+"""From the beginning of one fault to that of the next; the longest is drawn for the whole run."""
+LASTS_S = (0.5, 2.0, 5.0, 9.0)
+DELAYS_S = (0.02, 0.1, 0.5)
+
+PROCESS_KINDS = ("kill", "pause")
+LINK_KINDS = ("cut", "half-open", "slow", "torn", "lost")
+KINDS = (*PROCESS_KINDS, *LINK_KINDS)
+BLOCKING = frozenset(KINDS) - {"slow"}
+"""While one of these lasts little or nothing comes from its target."""
+EVERY = (2, 5, 20)
+CLIENTS, STORE = "clients", "s3"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How many of each there are."""
+
+    agents: int = 3
+    members: int = 1
+    """Of etcd."""
+
+    def agent(self, index: int) -> str:
+        return f"agent{index}"
+
+    @property
+    def processes(self) -> list[str]:
+        agents = [f"agent{index}" for index in range(self.agents)]
+        return [*agents, *self.etcd, STORE]
+
+    @property
+    def etcd(self) -> list[str]:
+        return [f"etcd{index}" for index in range(self.members)]
+
+    @property
+    def links(self) -> list[str]:
+        return [
+            name
+            for index in range(self.agents)
+            for name in (
+                link(CLIENTS, f"agent{index}"),
+                *(link(f"agent{index}", member) for member in self.etcd),
+                link(f"agent{index}", STORE),
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    kind: str
+    target: str
+    """A process, or a link: "agent1→s3"."""
+    at_s: float
+    seconds: float
+    amount: float = 0.0
+    """The seconds that what is slow takes, or of how many pieces of answers one is damaged."""
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.seconds
+
+    def told(self) -> str:
+        for_so_long = f"for {self.seconds:g} s"
+        match self.kind:
+            case "kill":
+                return f"{self.target} is killed, and started again {self.seconds:g} s later"
+            case "pause":
+                return f"{self.target} stands still {for_so_long}"
+            case "cut":
+                return f"{self.target} is cut {for_so_long}: connections break, new ones too"
+            case "half-open":
+                return (
+                    f"{self.target} is silent {for_so_long}: what was sent arrives when it is over"
+                )
+            case "slow":
+                return f"{self.target} takes {self.amount * 1000:g} ms more {for_so_long}"
+            case "torn":
+                damage = "is torn in the middle"
+            case _:
+                damage = "is lost"
+        often = f"one of {self.amount:g} pieces of answers"
+        return f"{self.target}: {often} {damage} and its connection breaks, {for_so_long}"
+
+
+def link(of: str, to: str) -> str:
+    return f"{of}→{to}"
+
+
+def draw(seed: int, seconds: float, stage: Stage) -> list[Fault]:
+    """The plan of a run; all faults are over when its time is."""
+    rng = random.Random(seed)
+    # Half of the kinds, as in the simulator, but some of each sort: a run is about something.
+    kinds = {*rng.sample(PROCESS_KINDS, rng.choice((1, 2))), *rng.sample(LINK_KINDS, 3)}
+    faults: list[Fault] = []
+    at_s, gap_s_max = FIRST_S, rng.choice(GAP_S_MAX)
+    while at_s < seconds - min(LASTS_S):
+        fault = _drawn(rng, f"fault{len(faults) + 1}", at_s, seconds, kinds, stage)
+        if _fits(fault, faults, stage):
+            faults.append(fault)
+        at_s += rng.uniform(GAP_S, gap_s_max)
+    return faults
+
+
+def _drawn(
+    rng: random.Random, name: str, at_s: float, seconds: float, kinds: Collection[str], stage: Stage
+) -> Fault:
+    kind = rng.choice(sorted(kinds))
+    target = rng.choice(stage.processes if kind in PROCESS_KINDS else stage.links)
+    lasts_s = min(rng.choice(LASTS_S), seconds - at_s)
+    delay_s, every = rng.choice(DELAYS_S), rng.choice(EVERY)
+    amount = {"slow": delay_s, "torn": every, "lost": every}.get(kind, 0.0)
+    return Fault(name, kind, target, round(at_s, 3), round(lasts_s, 3), amount)
+
+
+def _fits(fault: Fault, faults: Sequence[Fault], stage: Stage) -> bool:
+    if any(each.target == fault.target and fault.at_s < each.end_s + 1.0 for each in faults):
+        return False
+    return longest_block_s([*faults, fault], stage) <= BLOCKED_S_MAX
+
+
+def longest_block_s(faults: Sequence[Fault], stage: Stage) -> float:
+    """For how long on end no agent could make progress."""
+    longest = current = 0.0
+    for start_s, end_s in _spans(faults):
+        hit = {
+            each.target
+            for each in faults
+            if each.kind in BLOCKING and each.at_s <= start_s and each.end_s >= end_s
+        }
+        current = 0.0 if _progresses(hit, stage) else current + end_s - start_s
+        longest = max(longest, current)
+    return longest
+
+
+def _spans(faults: Sequence[Fault]) -> Iterator[tuple[float, float]]:
+    times = sorted({time_s for each in faults for time_s in (each.at_s, each.end_s)})
+    yield from itertools.pairwise(times)
+
+
+def _progresses(hit: Collection[str], stage: Stage) -> bool:
+    """Whether some agent could, of whose neighbours and links these are hit."""
+    if STORE in hit:
+        return False
+    for index in range(stage.agents):
+        agent = stage.agent(index)
+        needed = (agent, link(CLIENTS, agent), link(agent, STORE))
+        members = [each for each in stage.etcd if each not in hit and link(agent, each) not in hit]
+        alive = [each for each in stage.etcd if each not in hit]
+        majority = stage.members // 2 + 1
+        if members and len(alive) >= majority and not any(each in hit for each in needed):
+            return True
+    return False

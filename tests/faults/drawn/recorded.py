@@ -1,0 +1,54 @@
+"""What a run of drawn faults leaves to be told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.faults.drawn.plan import Fault, Stage
+
+
+class Ack(NamedTuple):
+    """One acknowledged record of the steady load."""
+
+    at_s: float
+    """Since the faults began."""
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Something that must come again in fine weather."""
+
+    what: str
+    within_s: float
+    took_s: float | None
+    """None: it did not come."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    seed: int
+    seconds: float
+    stage: Stage
+    faults: Sequence[Fault]
+    acks: Sequence[Ack]
+    settled: Sequence[Settled]
+    counts: Mapping[str, int]
+    anomalies: Sequence[str]
+    """Of histories, audits, groups and processes."""
+    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[str]:
+        """All that must not be; an empty list is what one wants."""
+        late = [
+            f"liveness: {each.what}: not within {each.within_s:g} s after the faults"
+            for each in self.settled
+            if each.took_s is None
+        ]
+        return [*self.anomalies, *late]
+
+    @property
+    def command(self) -> str:
+        """That repeats it, as far as real processes can be had to."""
+        return f"make faults SEED={self.seed} SECONDS={self.seconds:g}"

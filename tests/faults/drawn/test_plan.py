@@ -1,0 +1,91 @@
+"""What befalls real processes is a function of the seed, and leaves somebody who can make progress."""
+
+import itertools
+
+import pytest
+
+from tests.faults.drawn.plan import (
+    BLOCKED_S_MAX,
+    KINDS,
+    Fault,
+    Stage,
+    draw,
+    longest_block_s,
+)
+
+THREE = Stage(agents=3, members=3)
+ONE = Stage(agents=3, members=1)
+SEEDS = range(1, 21)
+
+
+def test_a_seed_has_one_plan() -> None:
+    assert draw(17, 180, ONE) == draw(17, 180, ONE) != draw(18, 180, ONE)
+
+
+def test_every_kind_and_every_target_is_in_the_plans_of_the_first_seeds() -> None:
+    faults = [fault for seed in SEEDS for fault in draw(seed, 180, THREE)]
+    assert {fault.kind for fault in faults} == set(KINDS)
+    assert {fault.target for fault in faults} == {*THREE.processes, *THREE.links}
+
+
+@pytest.mark.parametrize("stage", [ONE, THREE], ids=["one-member", "three-members"])
+@pytest.mark.parametrize("seconds", [8, 60, 180])
+def test_no_plan_makes_progress_impossible_for_long_and_all_faults_end_in_time(
+    seconds: float, stage: Stage
+) -> None:
+    for seed in SEEDS:
+        faults = draw(seed, seconds, stage)
+        assert faults
+        assert longest_block_s(faults, stage) <= BLOCKED_S_MAX
+        assert max(fault.end_s for fault in faults) <= seconds + 1e-6
+
+
+def test_no_target_is_hit_again_before_it_is_well() -> None:
+    for seed in SEEDS:
+        faults = draw(seed, 180, THREE)
+        for first, second in itertools.combinations(faults, 2):
+            if first.target == second.target:
+                assert first.end_s <= second.at_s
+
+
+def test_faults_hold_at_the_same_time_too() -> None:
+    plans = [draw(seed, 60, THREE) for seed in SEEDS]
+    pairs = (pair for faults in plans for pair in itertools.combinations(faults, 2))
+    assert any(first.at_s < second.at_s < first.end_s for first, second in pairs)
+
+
+def blocked_s(*told: tuple[str, str], stage: Stage = ONE, lasts_s: float = 5.0) -> float:
+    faults = [Fault("f", kind, target, 1.0, lasts_s) for kind, target in told]
+    return longest_block_s(faults, stage)
+
+
+def test_without_the_store_or_a_majority_of_etcd_nobody_makes_progress() -> None:
+    assert blocked_s(("pause", "s3")) == 5.0
+    assert blocked_s(("kill", "etcd0")) == 5.0
+    assert blocked_s(("kill", "etcd0"), stage=THREE) == 0.0
+    assert blocked_s(("kill", "etcd0"), ("pause", "etcd2"), stage=THREE) == 5.0
+
+
+def test_one_agent_that_reaches_all_is_enough() -> None:
+    assert blocked_s(("kill", "agent0"), ("cut", "agent1→s3")) == 0.0
+    assert blocked_s(("kill", "agent0"), ("cut", "agent1→s3"), ("cut", "clients→agent2")) == 5.0
+    assert blocked_s(("kill", "agent0"), ("cut", "agent1→s3"), ("slow", "clients→agent2")) == 0.0
+
+
+def test_an_agent_needs_one_member_of_several() -> None:
+    links = [("cut", f"agent0→etcd{index}") for index in range(3)]
+    alone = Stage(agents=1, members=3)
+    assert blocked_s(*links[:2], stage=alone) == 0.0
+    assert blocked_s(*links, stage=alone) == 5.0
+
+
+def test_one_block_after_the_other_is_one_block() -> None:
+    faults = [Fault("a", "pause", "s3", 1.0, 5.0), Fault("b", "kill", "etcd0", 6.0, 5.0)]
+    assert longest_block_s(faults, ONE) == 10.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_fault_says_what_it_is(kind: str) -> None:
+    told = Fault("f", kind, "agent1", 1.0, 2.5, 0.5).told()
+    assert told.startswith("agent1")
+    assert "2.5 s" in told
