@@ -1,7 +1,7 @@
 """A run: clients work while what is planned happens, then everything has to be as it should."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tests.anomalies import check
 from tests.faults.drawn.clients import Readers, TimedLoad
 from tests.faults.drawn.link import Network
-from tests.faults.drawn.linked_cluster import LinkedCluster
+from tests.faults.drawn.linked_cluster import Etcd, LinkedCluster, Part
 from tests.faults.drawn.plan import Fault, Stage, draw
 from tests.faults.drawn.recorded import Ack, Recorded, Settled
 from tests.faults.load import Audit
@@ -47,17 +47,28 @@ def run(
 
 @contextmanager
 def _linked(folder: Path, network: Network, stage: Stage) -> Iterator[LinkedCluster]:
-    etcd, minio = EtcdServer(folder / "etcd"), MinioServer(folder / "minio")
+    minio = MinioServer(folder / "minio")
+    with _etcd(folder / "etcd", stage) as (etcd, parts):
+        members = dict(zip(stage.etcd, parts, strict=True))
+        try:
+            minio.start()
+            linked = LinkedCluster(folder, network, etcd, members, minio, stage)
+            with linked.cluster:
+                yield linked
+        finally:
+            minio.stop()
+
+
+@contextmanager
+def _etcd(folder: Path, stage: Stage) -> Iterator[tuple[Etcd, Sequence[Part]]]:
+    """It runs; and its members, as many as the stage has."""
+    assert stage.members == 1
+    etcd = EtcdServer(folder)
     try:
         etcd.start()
-        minio.start()
-        members = dict.fromkeys(stage.etcd, etcd)
-        linked = LinkedCluster(folder, network, etcd, members, minio, stage)
-        with linked.cluster:
-            yield linked
+        yield etcd, [etcd]
     finally:
         etcd.child.kill()
-        minio.stop()
 
 
 class Running:
