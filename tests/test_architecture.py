@@ -1,4 +1,4 @@
-"""Who may import whom, and which modules may wait, read clocks or draw lots, by the tables of `tests.rooms`.
+"""Who may import whom, and which modules may wait, read clocks or draw lots, by the tables of `tests.rooms` and `tests.shells`.
 
 Every module that is no shell is pure: it imports neither an impure module nor a shell, so purity holds
 through whatever it imports. Imports for the eyes of a type checker count like all others.
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import FOR_ALL, IMPURE, MAY_IMPORT, ROOMS, SHELLS, WINGS
+from tests.rooms import FOR_ALL, IMPURE, MAY_IMPORT, ROOMS, WINGS
+from tests.shells import SHELLS
 
 ROOT = Path(__file__).parent.parent
 

@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         name="young-object-is-an-orphan",
         promise="P14",
-        before="            if info.modified_ms < begun_ms:\n",
-        after="            if True:\n",
+        before="            if info.modified_ms < begun_ms and not era_is_over:\n",
+        after="            if not era_is_over:\n",
         tests=("test_orphans_are_older_by_the_stores_clock_than_every_live_agent",),
         why="After an older log was put back, acknowledged records are deleted as orphans.",
     ),

@@ -1,0 +1,1 @@
+"""Tests of how a lost log is begun anew."""
