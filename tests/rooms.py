@@ -95,8 +95,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "jobs": {"cluster", "jobs.kinds", "jobs.worker", "environment"},
         "reports": {"jobs.kinds", "produce", "transactions"},
         "store": {"cluster", "jobs.kinds"},
-        "recovery": {"reports", "store"},
         "check": {"jobs.kinds", "jobs.worker", "reports"},
+        "recovery": {"check", "jobs.kinds", "reports", "store"},
         "node": {
             "calls",
             "cluster",

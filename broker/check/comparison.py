@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from broker.jobs.kinds import collection_plan
-from storage.formats import log_checkpoint
+from storage.formats import era_marker, log_checkpoint
 from storage.formats.spans import ObjectId, ObjectKind
 from storage.stores.object_store import ObjectInfo
 
@@ -19,7 +19,13 @@ Expected = Mapping[ObjectKind, Iterable[tuple[ObjectId, int]]]
 """Objects with their lengths, in the order of their keys."""
 
 EXAMPLES_MAX: Final = 20
-OWN_FOLDERS: Final = (collection_plan.SNAPSHOTS, log_checkpoint.FOLDER, "doctor/")
+OWN_FOLDERS: Final = (
+    collection_plan.SNAPSHOTS,
+    collection_plan.ARCHIVES,
+    f"{era_marker.FOLDER}/",
+    log_checkpoint.FOLDER,
+    "doctor/",
+)
 OWN_KEYS: Final = ("cluster.json", "log.json", "put-once")
 
 MISSING: Final = "missing"

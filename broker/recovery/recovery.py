@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from broker.check.comparison import Comparison, Wrong
+from broker.jobs.kinds.collection_plan import PREFIXES
 from broker.recovery.rebuilding import Rebuilt, RecoveryError, Until, rebuild
 from broker.recovery.unarchived import Unarchived, unarchived
 from broker.store.identity import (
@@ -23,12 +25,14 @@ from broker.store.identity import (
 )
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.listing import pages
 from coordinator.snapshot.manifest import encode_published, manifest_key
 from coordinator.snapshot.snapshot import dump, restore
 from coordinator.snapshot.store import SnapshotStore
 from protocol.types import ERA, Position, first_position
 from storage.formats.cluster_identity import ClusterIdentity, read_identity
 from storage.formats.era_marker import EraMarker, encode_era
+from storage.formats.spans import ObjectKind
 from storage.stores.object_store import ObjectExistsError, ObjectStore
 
 SNAPSHOTS_TRIED: Final = 8
@@ -55,6 +59,8 @@ class Plan(NamedTuple):
     """Of the log that is lost."""
     effects: Effects
     lost: Unarchived
+    lacking: tuple[Wrong, ...]
+    """Objects that the machine points at and the store has not, or not whole."""
 
 
 async def plan(
@@ -81,6 +87,7 @@ async def plan(
     cluster = ClusterIdentity(cluster_id, era)
     rebuilt = await rebuild(store, cluster, until, tell=tell)
     machine = rebuilt.machine
+    tell("comparing what the log points at with what is in the object store")
     lost = await unarchived(store, machine)
     return Plan(
         cluster_id=cluster_id,
@@ -92,7 +99,18 @@ async def plan(
             tuple([row.node_name for row in machine.incarnations]),
         ),
         lost=lost,
+        lacking=await _lacking(store, machine),
     )
+
+
+async def _lacking(store: ObjectStore, machine: Machine) -> tuple[Wrong, ...]:
+    """What a copy of a store that has not caught up lacks."""
+    comparison = Comparison({kind: machine.objects.referenced(kind) for kind in ObjectKind})
+    for prefix in PREFIXES:
+        async for page in pages(store, prefix):
+            comparison.see(page)
+    comparison.end()
+    return tuple([wrong for _, wrong in comparison.wrong])
 
 
 async def begin(

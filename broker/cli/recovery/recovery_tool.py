@@ -92,6 +92,7 @@ def view(planned: Plan) -> dict[str, Any]:
         "aborted": list(planned.effects.transactions),
         "unarchived": [each._asdict() for each in planned.lost.rows],
         "unreadable_chunks": list(planned.lost.unreadable),
+        "lacking": [each._asdict() for each in planned.lacking],
     }
 
 
@@ -120,6 +121,12 @@ def lines(planned: Plan) -> list[str]:
             f"    {len(effects.transactions)} open transactions are aborted: {_named(effects.transactions)}"
         )
     told.append("    transactional producers of before are fenced: start them again")
+    if planned.lacking:
+        told.append(
+            f"    {len(planned.lacking)} objects that the log points at are not in the object store, or not whole:"
+            f" {_named(tuple([each.key for each in planned.lacking]))}. Is the copy complete? Where they stay away,"
+            " frazil check says which records are lost, and frazil check --repair lets consumers pass"
+        )
     return [*told, *_lost_lines(planned)]
 
 
