@@ -2,7 +2,7 @@
 
 The cluster, its weather and its faults are those of `tests.sim.world`, always with jobs, whose
 claims move with the agents that die, stall and lapse. Whatever was reachable at a position that is
-pinned stays in the store, as does what is reachable now; the log is never cut behind its older
+pinned stays in the store, as does what is reachable now, or from a snapshot that is kept; the log is never cut behind its older
 snapshot. In the end jobs run until nothing is left to do: the store holds what the machine knows
 of and nothing else, the log of the time with faults is cut, and an agent that is started then
 shows the same records as the others.
@@ -18,9 +18,11 @@ from typing_extensions import override
 from broker.jobs.kinds.collection_plan import PREFIXES, begun_ms, orphans
 from broker.node import Node
 from coordinator.commands.entries import Command, Pin, Unpin
-from coordinator.commands.job_commands import ExpireRecords, JobKind, RequestJob
+from coordinator.commands.job_commands import BeginSnapshot, ExpireRecords, JobKind, RequestJob
 from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.keeping import kept, snapshot_pins
+from coordinator.snapshot.manifest import manifest_key
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
 from storage.formats import log_checkpoint
@@ -58,6 +60,8 @@ class BoundedWorld(RecordsWorld):
         self.account.compacted = {"compacted"}
         self.pinned: dict[tuple[str, Position], frozenset[str]] = {}
         """Objects that were reachable when the pin was set."""
+        self.begun: dict[Position, frozenset[str]] = {}
+        """Likewise, when a snapshot was begun."""
         self.configurer = Configurer(self, "configurer")
         self._top: Machine | None = None
 
@@ -145,6 +149,8 @@ class BoundedWorld(RecordsWorld):
         for command in applied.entry.commands:
             if isinstance(command, Pin):
                 self._note_pin(machine, command.name, applied.position)
+            elif isinstance(command, BeginSnapshot):
+                self.begun[applied.position] = frozenset(self.reachable(machine))
             elif isinstance(command, ExpireRecords):
                 self.account.violations += _expired_too_much(machine, command)
 
@@ -194,9 +200,19 @@ class BoundedWorld(RecordsWorld):
             pinned = self.pinned.get((row.name, row.position), frozenset())
             if missing := sorted(pinned.difference(self.store._objects)):
                 found.append(f"{missing[:3]} are not in the store, pinned by {row}")
+        self._look_at_snapshots(machine)
         older = machine.snapshots.older
         if self.log._cut > (POSITION_ZERO if older is None else older.position):
             found.append(f"the log is cut at {self.log._cut:#x}, the older snapshot is {older}")
+
+    def _look_at_snapshots(self, machine: Machine) -> None:
+        """Those that are kept have all that they point at."""
+        there = [each for each in self.begun if manifest_key(each) in self.store._objects]
+        for position in kept(there, snapshot_pins(machine.pins, machine.time_ms)):
+            self.account.counts["kept snapshots"] += 1
+            if missing := sorted(self.begun[position].difference(self.store._objects)):
+                text = f"{missing[:3]} are not in the store, of the snapshot {position:#x}"
+                self.account.violations.append(text)
 
     # What is proposed by agents.
 

@@ -43,6 +43,7 @@ own_entries.watch()
 JOBS = {
     "jobs.start.delay.ms": "500",
     "snapshot.interval.ms": "4000",
+    "snapshot.retention.ms": "10000",
     "merge.interval.ms": "1000",
     "merge.age.ms": "500",
     "spill.interval.ms": "1500",
