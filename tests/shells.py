@@ -168,6 +168,7 @@ SHELLS = {
         "jobs.worker_process",
         "jobs.host",
         "jobs.kinds.job_table",
+        "jobs.kinds.archive_merging",
         "jobs.kinds.collecting",
         "jobs.kinds.compacting",
         "jobs.kinds.merging",

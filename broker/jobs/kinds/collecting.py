@@ -11,10 +11,10 @@ waits. This worker tries it again as often as it lists the bucket; a later one m
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing
 from typing import Final
 
-from broker.jobs.kinds import collection_plan, snapshot_pins
+from broker.jobs.kinds import archive_merging, collection_plan, snapshot_pins
+from broker.jobs.kinds.archive_merging import MERGE_ROUNDS, Archived
 from broker.jobs.kinds.collection_plan import OBJECTS_PER_COMMAND_MAX
 from broker.jobs.kinds.unnamed_objects import checkpoints, pages
 from broker.jobs.worker.context import JobContext
@@ -40,7 +40,7 @@ async def run(context: JobContext) -> None:
             async for page in pages(context.store, prefix):
                 orphans = collection_plan.orphans(machine, page, begun_ms=begun_ms)
                 await _doom(context, list(orphans))
-    await _archives(context)
+    await _archives(context, merge=context.requested or context.stats.runs % MERGE_ROUNDS == 0)
     if context.stats.refused:
         note = f"the object store refused to delete {context.stats.refused} (see the agent's log)"
         context.report(0, 0, note)
@@ -62,14 +62,18 @@ async def _checkpoints(context: JobContext) -> int | None:
     return collection_plan.begun_ms(context.machine, found)
 
 
-async def _archives(context: JobContext) -> None:
-    """Delete old archives of the log; there are many, and the old ones are listed first."""
-    machine = context.machine
-    async with aclosing(pages(context.store, collection_plan.ARCHIVES)) as listing:
-        async for page in listing:
-            await context.delete_leftovers(collection_plan.old_archives(machine, page))
-            if collection_plan.are_all_needed(machine, page[-1].key):
-                return
+async def _archives(context: JobContext, *, merge: bool) -> None:
+    """Delete old archives of the log, and make large ones of small ones."""
+    published = context.machine.snapshots.published
+    small: list[Archived] = []
+    async for page in pages(context.store, collection_plan.ARCHIVES):
+        old = frozenset(collection_plan.old_archives(context.machine, page))
+        await context.delete_leftovers(old)
+        needed = [info for info in page if info.key not in old]
+        until = published[0].position if published else None
+        small += archive_merging.small_archives(needed, until=until)
+    for run in list(archive_merging.runs(small)) if merge else ():
+        await archive_merging.merge(context, run)
 
 
 async def _doom(context: JobContext, object_ids: Iterable[ObjectId]) -> None:

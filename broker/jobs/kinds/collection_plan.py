@@ -207,12 +207,6 @@ def old_archives(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]
             yield info.key
 
 
-def are_all_needed(machine: Machine, after: str) -> bool:
-    """Whether archives that are listed after the key are none that may go."""
-    kept, archived = kept_since(machine), _archived(after)
-    return kept is None or (archived is not None and archived[0] >= kept)
-
-
 def _archived(key: str) -> tuple[Position, Position] | None:
     try:
         return log_archive.range_of(key)
