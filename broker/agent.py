@@ -568,9 +568,10 @@ class Agent:
         depart_s = min(DEPART_S_MAX, self._settings.drain_ms / 2000)
         await asyncio.gather(shells.node.groups.depart(depart_s), shells.jobs.leave(depart_s))
         drain_ms = max(0, self._settings.drain_ms - int((loop.time() - begun_s) * 1000))
+        left = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             # Requests are taken no more; those under way are answered as they are settled.
-            tasks.create_task(server.drain(drain_ms))
+            tasks.create_task(server.drain(drain_ms, left))
             try:
                 async with asyncio.timeout(drain_ms / 1000):
                     await shells.node.producing.drain()
@@ -578,6 +579,7 @@ class Agent:
                 logger.warning("left with records that were not known to be durable in time")
             # From the Close on no other agent names this one, before its connections are gone.
             await shells.log_client.leave()
+            left.set()
         await shells.checkpoints.put_last()
         logger.info("left")
 

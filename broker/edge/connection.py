@@ -288,7 +288,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._count_challenges()
         self._write_answers()
         self._start_calls()
-        if self._ending and not self._pending:
+        if self._ending and not self._pending and not self._server.keeps_connections:
             self._finish()
         else:
             self._regulate()
@@ -306,13 +306,13 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._server.mark(self)
 
     def leave(self) -> None:
-        """Read no more; close when all that was read is answered."""
-        if self.closed or self._ending:
-            return
-        self._ending, self._ending_kind = "the agent is leaving", "leaving"
-        self._server.mutes.lift(self)
+        """Read no more; close when all that was read is answered, unless connections are kept."""
+        if not self._ending:
+            self._ending, self._ending_kind = "the agent is leaving", "leaving"
+            self._server.mutes.lift(self)
+        is_kept = self._server.keeps_connections
         # A parked fetch is no reason to stay: nothing is lost when it gets no answer.
-        if all(call.api_key == apis.FETCH for call in self._pending):
+        if not is_kept and all(call.api_key == apis.FETCH for call in self._pending):
             self._finish()
         else:
             self._regulate()

@@ -30,6 +30,8 @@ class Connections(Protocol[MemberT_contra]):
     authenticator: Authenticator
     refusals: Refusals
     mutes: Mutes
+    keeps_connections: bool
+    """None is closed by itself because it was answered."""
 
     @property
     def tasks(self) -> asyncio.TaskGroup: ...

@@ -100,6 +100,7 @@ class KafkaServer:
         self._dirty: deque[KafkaServerProtocol] = deque()
         self._heavy: deque[KafkaServerProtocol] = deque()
         self._number = 0
+        self.keeps_connections = False
         self._turn_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -150,22 +151,33 @@ class KafkaServer:
         """Wait until connections are taken."""
         await self._started.wait()
 
-    async def drain(self, timeout_ms: int) -> None:
+    async def drain(self, timeout_ms: int, left: asyncio.Event | None = None) -> None:
         """Answer what was asked, close every connection, accept no new one.
 
         Returns when all are closed, or are cut off after `timeout_ms`. `run` goes on meanwhile.
+        `left`: connections are kept, though not read, until then: whose connection ends asks another
+        agent at once where to go, and that one is to know by then that this one is gone.
         """
         self.serving = False
-        for connection in list(self.connections.values()):
-            connection.leave()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                if left is not None:
+                    self.keeps_connections = True
+                    self._leave_all()
+                    await left.wait()
+                    self.keeps_connections = False
+                self._leave_all()
                 while self.connections:
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:
             for connection in list(self.connections.values()):
                 connection.abort("leaving", "the agent is leaving and waited long enough")
+
+    def _leave_all(self) -> None:
+        for connection in list(self.connections.values()):
+            if not connection.closed:
+                connection.leave()
 
     # What connections call.
 

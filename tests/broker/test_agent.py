@@ -338,6 +338,28 @@ async def test_a_leaving_agent_is_not_ready_takes_no_connections_and_flushes() -
         await leaving
 
 
+async def test_connections_end_when_the_log_says_that_the_agent_is_gone_and_not_before() -> None:
+    """Whoever loses one asks another agent at once, which would name this one again."""
+    place, may_close, closes = Place(), asyncio.Event(), asyncio.Event()
+
+    async def gate(_session: object, _n: int, payload: bytes) -> None:
+        if any(isinstance(command, Close) for command in decode_entry(payload).commands):
+            closes.set()
+            await may_close.wait()
+
+    async with _with_topic(place) as (running, client):
+        running.log.before["append"] = gate
+        lost_it = asyncio.create_task(client._reader.read())
+        leaving = asyncio.create_task(running.agent.stop())
+        await closes.wait()
+        done, _ = await asyncio.wait([lost_it], timeout=0.1)
+        assert not done
+        may_close.set()
+        assert await lost_it == b""
+        assert isinstance(commands_of(place)[-1], Close)
+        await leaving
+
+
 async def test_leaving_ends_in_time_when_store_and_log_are_away() -> None:
     async with _with_topic(Place(), "drain.ms=500") as (running, client):
         running.store.down = running.log.down = True

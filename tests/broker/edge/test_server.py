@@ -212,6 +212,32 @@ async def test_draining_answers_what_was_asked_and_then_closes():
         assert asyncio.get_running_loop().time() - begun < 2
 
 
+async def test_connections_stay_until_the_agent_has_left_and_nothing_more_is_read_of_them():
+    """Whose connection ends asks another agent at once where to go: it must know."""
+    async with staged() as stage:
+        producer, quiet, parked = stage.connect(), stage.connect(), stage.connect()
+        producer.send(*PRODUCE)
+        parked.send(*FETCH)
+        left = asyncio.Event()
+        drain = asyncio.get_running_loop().create_task(stage.server.drain(10_000, left))
+        await settle()
+        stage.started[0].answer([b"x"])
+        quiet.send(*PRODUCE)
+        await settle()
+        assert producer.correlation_ids() == [1]
+        assert len(stage.started) == 2
+        assert not any(peer.closed for peer in (producer, quiet, parked))
+        left.set()
+        await drain
+        assert all(peer.was_lost for peer in (producer, quiet, parked))
+
+
+async def test_draining_ends_although_the_agent_cannot_leave():
+    async with connected() as (stage, peer):
+        await stage.server.drain(3_000, asyncio.Event())
+        assert peer.transport.aborted
+
+
 async def test_draining_ends_although_a_request_is_never_answered():
     async with connected() as (stage, peer):
         peer.send(*PRODUCE)
