@@ -93,8 +93,9 @@ class Shrinking:
         seen = self._observed(cut)
         if not self._fails(seen):
             return False
-        if cut.without != self.cut.without and cut.only:
-            # What fails in fine weather because nobody was there to do it is not what is looked for.
+        is_for_faults = replace(cut, only=self.cut.only) == self.cut
+        if not is_for_faults and self.cut.only != frozenset():
+            # What fails in fine weather, for lack of time or of somebody to do it, is not looked for.
             fine = self._observed(replace(cut, only=frozenset()))
             if self._fails(fine):
                 return False

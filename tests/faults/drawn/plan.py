@@ -131,11 +131,15 @@ def _drawn(
 def _fits(fault: Fault, faults: Sequence[Fault], stage: Stage) -> bool:
     if any(each.target == fault.target and fault.at_s < each.end_s + 1.0 for each in faults):
         return False
-    return longest_block_s([*faults, fault], stage) <= BLOCKED_S_MAX
+    # A block that it is part of shows here, if it is too long.
+    first_s, last_s = fault.at_s - BLOCKED_S_MAX, fault.end_s + BLOCKED_S_MAX
+    near = [each for each in faults if each.end_s > first_s and each.at_s < last_s]
+    return longest_block_s([*near, fault], stage) <= BLOCKED_S_MAX
 
 
 def longest_block_s(faults: Sequence[Fault], stage: Stage) -> float:
     """For how long on end no agent could make progress."""
+    faults = [each for each in faults if each.kind in BLOCKING]
     longest = current = 0.0
     for start_s, end_s in _spans(faults):
         hit = {
