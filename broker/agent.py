@@ -509,7 +509,7 @@ class Agent:
 
     async def _identify(self) -> None:
         """Store and log are this cluster's. Raises StoreError, LogError and WrongPlaceError."""
-        self._view.life = await identity.check(
+        self._view.origin = await identity.check(
             self._use.by("start"), self._parts.log, self._settings.cluster_id, self._parts.rng
         )
 

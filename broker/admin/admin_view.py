@@ -52,8 +52,8 @@ class AdminView:
     """By what the agent is overloaded."""
     logins: Logins | None = None
     """There when the listener is opened."""
-    life: str = ""
-    """Of the metadata log (`broker.store.identity`), once it is known."""
+    origin: str = ""
+    """The life of the metadata log in its first era (`broker.store.identity`), once it is known."""
     log_client: LogClient | None = None
     bound: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Addresses by listener name (`Agent.listening`)."""

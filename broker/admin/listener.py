@@ -322,9 +322,10 @@ async def _topics(request: web.Request) -> web.StreamResponse:
 
 def _cluster(request: web.Request) -> str:
     """A name alone could be given again, and with it topic ids: they come from positions. A table
-    made from one life of the log must not be continued from another."""
+    made from one life of the log must not be continued from another; after a recovery it is, where its last
+    records are still those of the log (`iceberg_export.records.last_records`)."""
     view = request.app[VIEW]
-    return f"{view.settings.cluster_id}/{view.life}"
+    return f"{view.settings.cluster_id}/{view.origin}"
 
 
 async def _plan(request: web.Request) -> web.StreamResponse:

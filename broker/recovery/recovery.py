@@ -22,6 +22,7 @@ from broker.store.identity import (
     encode_log_identity,
     enter,
     new_life,
+    origin_of,
 )
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
@@ -54,6 +55,8 @@ class Plan(NamedTuple):
     cluster_id: str
     era: int
     """The one that begins."""
+    origin: str
+    """The life of the log in the first era."""
     rebuilt: Rebuilt
     reached: Position
     """Of the log that is lost."""
@@ -82,7 +85,11 @@ async def plan(
             f"the object store belongs to {whose}, not to cluster {cluster_id!r}: is it the right bucket,"
             " prefix or folder? Or set the right cluster.id"
         )
-    marker = await enter(store, log)
+    try:
+        marker = await enter(store, log)
+        origin = await origin_of(store, marker)
+    except ClusterMismatchError as error:
+        raise RecoveryError.of(error) from error
     era = ERA if marker is None else marker.era
     cluster = ClusterIdentity(cluster_id, era)
     rebuilt = await rebuild(store, cluster, until, tell=tell)
@@ -92,6 +99,7 @@ async def plan(
     return Plan(
         cluster_id=cluster_id,
         era=era + 1,
+        origin=origin,
         rebuilt=rebuilt,
         reached=machine.position,
         effects=Effects(
@@ -142,6 +150,7 @@ async def begin(
         cluster_id=planned.cluster_id,
         era=era,
         life=life,
+        origin=planned.origin,
         behind=planned.reached,
         digest=machine.digest().hex(),
         began_ms=now_ms,

@@ -60,7 +60,8 @@ class LogIdentity(NamedTuple):
 async def check(store: ObjectStore, log: MetadataLog, cluster_id: str, rng: random.Random) -> str:
     """Mark store and log as this cluster's, or find them so. May be repeated after any error.
 
-    Returns the log's life, and has the log read and write the cluster's era.
+    Has the log read and write the cluster's era. Returns the life of the log in the first era, which
+    a recovery does not change.
 
     Raises ClusterMismatchError for good, and StoreError and LogError.
     """
@@ -70,18 +71,18 @@ async def check(store: ObjectStore, log: MetadataLog, cluster_id: str, rng: rand
         raise ClusterMismatchError.of(error) from error
     if marker is not None:
         await _find_log(log, marker)
-        life = marker.life
+        origin = marker.origin
     else:
-        life = await _claim_log(log, cluster_id, rng)
+        origin = await _claim_log(log, cluster_id, rng)
         await _find_store(store, log)
     try:
         await cluster_identity.claim_store(store, ClusterIdentity(cluster_id, ERA))
     except StoreRefusedError as error:
         raise ClusterMismatchError.of(error) from error
     if marker is None:
-        await _claim_life(store, life)
+        await _claim_life(store, origin)
     await check_puts_once(store, PUT_ONCE_KEY, b"%016x" % rng.getrandbits(64))
-    return life
+    return origin
 
 
 async def newest_era(store: ObjectStore) -> EraMarker | None:
@@ -177,6 +178,22 @@ async def _claim_log(log: MetadataLog, cluster_id: str, rng: random.Random) -> s
             fault=FaultCode.OTHER_CLUSTER,
         )
     return found.life
+
+
+async def origin_of(store: ObjectStore, marker: EraMarker | None) -> str:
+    """The life of the log in the first era, as the store has it. Raises ClusterMismatchError and StoreError."""
+    if marker is not None:
+        return marker.origin
+    try:
+        life = json.loads(bytes(await store.get(LIFE_KEY)))["life"]
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        life = None
+    if isinstance(life, str):
+        return life
+    raise ClusterMismatchError(
+        f"{LIFE_KEY} in the object store says nothing readable: is it a whole copy of the cluster's store?",
+        fault=FaultCode.OTHER_CLUSTER,
+    )
 
 
 async def _find_store(store: ObjectStore, log: MetadataLog) -> None:

@@ -32,6 +32,8 @@ class EraMarker:
     era: int
     life: str
     """Of its log."""
+    origin: str
+    """The life of the log in the first era: by it tables know the log that they were made from."""
     behind: Position
     """The last one of the era before of which anything is left."""
     digest: str

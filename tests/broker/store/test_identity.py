@@ -20,7 +20,7 @@ from tests.kit.sockets import Place
 pytestmark = pytest.mark.real_loop
 
 OURS = "ours"
-SECOND = EraMarker("ours", 2, "0123456789abcdef", Position(7), "00" * 16, 1_000)
+SECOND = EraMarker("ours", 2, "0123456789abcdef", "fedcba9876543210", Position(7), "00" * 16, 1_000)
 
 
 async def check(place: Place, *, who: str = OURS, seed: int = 1) -> None:
@@ -92,7 +92,7 @@ async def test_a_recovered_cluster_is_found_in_its_era() -> None:
     await check(place)
     await recovered(place)
     log = place.log()
-    assert await identity.check(place.store(), log, OURS, random.Random(2)) == SECOND.life
+    assert await identity.check(place.store(), log, OURS, random.Random(2)) == SECOND.origin
     assert era_of(await log.head()) == 2
 
 

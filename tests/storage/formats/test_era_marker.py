@@ -10,7 +10,9 @@ from protocol.fault_codes import FaultCode
 from protocol.types import Position
 from storage.formats.era_marker import EraMarker, EraMarkerError, decode_era, encode_era, era_key
 
-MARKER = EraMarker("ours", 2, "0123456789abcdef", Position(7), "ab" * 16, 1_700_000_000_000)
+MARKER = EraMarker(
+    "ours", 2, "0123456789abcdef", "fedcba9876543210", Position(7), "ab" * 16, 1_700_000_000_000
+)
 
 
 def test_what_is_written_is_read() -> None:
