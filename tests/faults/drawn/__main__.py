@@ -24,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.drawn")
     parser.add_argument("--seed", type=int, help="of the plan; drawn afresh when left out")
     parser.add_argument("--seconds", type=float, default=180, help="of faults")
+    parser.add_argument("--etcd", type=int, choices=(1, 3), default=3, help="members")
     parser.add_argument("--report", type=Path, help="the page; by default build/faults/SEED.html")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
@@ -36,7 +37,11 @@ def main() -> None:
         _clients_tell(report.with_suffix(".log")),
     ):
         recorded = run(
-            Path(folder), seed, options.seconds, Stage(), lambda told: print(told, flush=True)
+            Path(folder),
+            seed,
+            options.seconds,
+            Stage(members=options.etcd),
+            lambda told: print(told, flush=True),
         )
     report.write_text(page(recorded))
     for what, count in recorded.counts.items():

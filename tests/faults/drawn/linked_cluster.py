@@ -7,7 +7,7 @@ from typing import Protocol
 from tests.faults.drawn.link import Link, Network
 from tests.faults.drawn.plan import CLIENTS, STORE, Fault, Stage, link
 from tests.parts.process import Child
-from tests.parts.servers import Frazil, FrazilCluster, MinioServer
+from tests.parts.servers import Etcd, Frazil, FrazilCluster, MinioServer
 
 SETTINGS = (
     *("lease.ttl.ms=3000", "session.deadline.ms=2000", "session.read.ms=500"),
@@ -23,15 +23,6 @@ class Part(Protocol):
 
     port: int
     child: Child
-
-
-class Etcd(Protocol):
-    """One member or several."""
-
-    @property
-    def endpoints(self) -> list[str]: ...
-
-    def new_prefix(self) -> str: ...
 
 
 class LinkedCluster:
@@ -50,7 +41,7 @@ class LinkedCluster:
         self.stage = stage
         self.cluster = FrazilCluster(
             folder / "cluster",
-            etcd,  # type: ignore[arg-type]  # A cluster asks no more of it than `Etcd` says.
+            etcd,
             minio,
             *SETTINGS,
             agents=stage.agents,

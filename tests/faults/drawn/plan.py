@@ -32,8 +32,8 @@ class Stage:
     """How many of each there are."""
 
     agents: int = 3
-    members: int = 1
-    """Of etcd."""
+    members: int = 3
+    """Of etcd: one, or three."""
 
     def agent(self, index: int) -> str:
         return f"agent{index}"

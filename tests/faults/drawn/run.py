@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 from tests.anomalies import check
 from tests.faults.drawn.clients import Readers, TimedLoad
 from tests.faults.drawn.link import Network
-from tests.faults.drawn.linked_cluster import Etcd, LinkedCluster, Part
+from tests.faults.drawn.linked_cluster import LinkedCluster, Part
 from tests.faults.drawn.plan import Fault, Stage, draw
 from tests.faults.drawn.recorded import Ack, Recorded, Settled
 from tests.faults.load import Audit
 from tests.faults.txn_load import Workers
-from tests.parts.servers import EtcdServer, MinioServer
+from tests.parts.etcd_cluster import EtcdCluster
+from tests.parts.servers import Etcd, EtcdServer, MinioServer
 from tests.parts.topics import create_topic
 
 PER_SECOND = 200
@@ -62,7 +63,10 @@ def _linked(folder: Path, network: Network, stage: Stage) -> Iterator[LinkedClus
 @contextmanager
 def _etcd(folder: Path, stage: Stage) -> Iterator[tuple[Etcd, Sequence[Part]]]:
     """It runs; and its members, as many as the stage has."""
-    assert stage.members == 1
+    if stage.members > 1:
+        with EtcdCluster(folder) as cluster:
+            yield cluster, cluster.members
+        return
     etcd = EtcdServer(folder)
     try:
         etcd.start()

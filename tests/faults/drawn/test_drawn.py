@@ -11,13 +11,15 @@ from tests.faults.drawn.run import run
 pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 SEED, SECONDS = 52, 6
+STAGE = Stage(members=1)
+"""One member begins sooner than three."""
 
 
 def test_a_seed_is_run_and_nothing_is_wrong(tmp_path: Path) -> None:
     told: list[str] = []
-    recorded = run(tmp_path, SEED, SECONDS, Stage(), told.append)
+    recorded = run(tmp_path, SEED, SECONDS, STAGE, told.append)
     assert recorded.wrong == []
-    assert len(told) == len(draw(SEED, SECONDS, Stage())) + 1
+    assert len(told) == len(draw(SEED, SECONDS, STAGE)) + 1
     assert recorded.counts["transactions committed"] > 0
     assert recorded.counts["records given to the group"] >= len(recorded.acks)
     assert "no anomaly" in page(recorded)
