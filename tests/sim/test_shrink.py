@@ -132,9 +132,10 @@ def _planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_planted")
 def test_a_planted_bug_is_told_by_the_one_fault_that_it_takes() -> None:
-    shrinking = shrunk(SEED, BriefWorld, tell=lambda _told: None)
+    seed = next(each for each in range(1, 20) if observe(each, BriefWorld).violations)
+    shrinking = shrunk(seed, BriefWorld, tell=lambda _told: None)
     (fault,) = shrinking.faults
     assert ".log.append." in fault
     assert "an append that would leave a hole" in "".join(shrinking.seen.violations)
-    again = observe(SEED, BriefWorld, shrinking.cut)
+    again = observe(seed, BriefWorld, shrinking.cut)
     assert again == shrinking.seen
