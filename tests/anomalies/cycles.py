@@ -11,7 +11,7 @@ cycle as a witness (G0, G1c and their realtime forms).
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.anomalies.history import Facts, RawOp
 from tests.anomalies.records import Case
@@ -74,8 +74,9 @@ def _wr(facts: Facts) -> Graph:
     graph: Graph = {}
     for key_and_value, readers in facts.readers.items():
         writer = facts.writer.get(key_and_value)
-        for reader in readers if writer else ():
-            _add(graph, writer.index, reader.index, "wr")
+        if writer is not None:
+            for reader in readers:
+                _add(graph, writer.index, reader.index, "wr")
     return graph
 
 
@@ -121,7 +122,8 @@ def components(graph: Mapping[int, Mapping[int, str]]) -> list[list[int]]:
     on_stack: set[int] = set()
     found: list[list[int]] = []
     for root in graph:
-        work = [(root, iter(()))] if root not in number else []
+        none: Iterator[int] = iter(())
+        work = [(root, none)] if root not in number else []
         while work:
             node, afters = work.pop()
             if node not in number:
@@ -131,7 +133,7 @@ def components(graph: Mapping[int, Mapping[int, str]]) -> list[list[int]]:
                 afters = iter(graph.get(node, ()))
             for after in afters:
                 if after not in number:
-                    work += [(node, afters), (after, iter(()))]
+                    work += [(node, afters), (after, none)]
                     break
                 if after in on_stack:
                     low[node] = min(low[node], low[after])
@@ -160,7 +162,8 @@ def _shortest(graph: Graph) -> Case:
             if after not in came_from:
                 came_from[after] = node
                 queue.append(after)
-    path, node = [], first
+    path: list[tuple[int, str]] = []
+    node = first
     while not path or node != first:
         before = came_from[node]
         path.append((before, graph[before][node]))
