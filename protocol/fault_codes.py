@@ -273,6 +273,10 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
             "Read whose they are: `cluster.json` and `log.json` in the store; the sentence names both sides.",
             "Set `store`, `log` and `cluster.id` to what the other agents of the cluster have.",
             (
+                "Where the log was lost, or the store is a copy of the cluster's: `frazil recover --dry-run --config FILE` says"
+                " what is left of it."
+            ),
+            (
                 "For a new cluster: an empty prefix (`s3://BUCKET/OTHER`), and another `cluster.id` or prefix in etcd. Never"
                 " delete `cluster.json` or `log.json` to get past it: two clusters would write among each other's records."
             ),
@@ -287,6 +291,10 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
             "Delete nothing from the store: what the log lacks lies only there.",
             "Put the newest state of the log back (etcd's members or newest snapshot; `log.db` with `log.db-wal`).",
             "Start the agents again: they compare log and store. `frazil doctor --config FILE` does it without an agent.",
+            (
+                "Where no newer state is left, begin the log anew from the store: `frazil recover --dry-run --config FILE`"
+                " says first what that keeps."
+            ),
         ),
     ),
     FaultCode.VERSION_MISMATCH: Fault(

@@ -35,6 +35,7 @@ MAY_BE_FRESH = {
     ("tests/fuzz/__main__.py", "random.SystemRandom"),
     ("tests/iceberg_export/kills.py", "random.randrange"),
     ("tests/sim/__main__.py", "random.SystemRandom"),
+    ("tests/faults/drawn/__main__.py", "random.SystemRandom"),
     # Names, nonces and secrets, of which only their being new matters.
     ("tests/clients/test_secrets.py", "secrets.token_hex"),
     ("tests/parts/secured.py", "os.urandom"),

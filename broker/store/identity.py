@@ -98,6 +98,17 @@ async def newest_era(store: ObjectStore) -> EraMarker | None:
         raise StoreRefusedError.of(error) from error
 
 
+async def check_era(store: ObjectStore, era: int) -> None:
+    """Find none that has begun behind this one. Raises ClusterMismatchError and StoreError."""
+    later = await store.list_after(f"{era_marker.FOLDER}/", era_marker.era_key(era))
+    if later:
+        raise ClusterMismatchError(
+            f"the metadata log of era {era} is over: {later[-1].key} in the object store says that the cluster"
+            " was recovered without it. Point this agent to the log of the recovery, and start it again",
+            fault=FaultCode.OTHER_CLUSTER,
+        )
+
+
 async def enter(store: ObjectStore, log: MetadataLog) -> EraMarker | None:
     """Have the log read and write the cluster's era; how that began. Raises StoreError."""
     marker = await newest_era(store)

@@ -5,6 +5,9 @@ appended something, at most every EVERY_S, and when the agent leaves. It comes a
 acknowledgement and holds nothing up: what an agent appended in the last moments before it was
 killed may be in no checkpoint. Its chunks tell of those (`broker.store.truncation`).
 
+Whoever tells the store how far it has got hears whether its era is over: a log may have been begun anew while this
+agent had the old one still. Such an agent ends before anything is collected that the new era needs.
+
 What the store does not take is put again later. Older checkpoints of the same incarnation are
 deleted, but for its first; those of other incarnations are left to the collection.
 """
@@ -13,10 +16,11 @@ import asyncio
 import logging
 from typing import Final
 
+from broker.store.identity import ClusterMismatchError, check_era
 from coordinator.commands.entries import Tick
 from coordinator.log_client import Applied, LogClient
 from protocol.fault_codes import coded
-from protocol.types import Incarnation, Position
+from protocol.types import Incarnation, Position, era_of
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import ObjectStore, StoreError
 from storage.stores.retry import until_done
@@ -50,7 +54,7 @@ class LogCheckpoints:
         log_client.on_applied(self._applied)
 
     async def run(self) -> None:
-        """Put checkpoints, for ever."""
+        """Put checkpoints, for ever. Raises ClusterMismatchError when the era is over."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -62,7 +66,7 @@ class LogCheckpoints:
         try:
             async with asyncio.timeout(LAST_S_MAX):
                 await self._advance()
-        except (StoreError, TimeoutError) as error:
+        except (StoreError, ClusterMismatchError, TimeoutError) as error:
             text = "the store was not told how far the log is: %r"
             logger.warning(text, error, extra=coded(error))
 
@@ -94,6 +98,7 @@ class LogCheckpoints:
         before, self._put = self._put, reached
         if before is not None and not before.is_first:
             await self._store.delete([before.key])
+        await check_era(self._store, era_of(reached.position))
 
     async def _write(self, checkpoint: LogCheckpoint) -> None:
         await self._store.put_new(checkpoint.key, [checkpoint.encode(cluster_id=self._cluster_id)])

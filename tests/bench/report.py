@@ -18,6 +18,7 @@ ORDER = (
     "Restart",
     "Idle",
     "Idle afterwards",
+    "Archive",
     "Exports",
     "Typed values",
     "Typed exports",

@@ -157,22 +157,23 @@ def test_a_cluster_whose_etcd_is_destroyed_goes_on_from_its_store(
         new = produced(bootstrap, "t", 20, 900)
         read_to_the_end(reader, new)
         reader.close()
+        assert transactions(bootstrap, "again")[0] <= committed_values(bootstrap)
         assert cluster.stop() == [0, 0, 0]
 
 
-def transactions(bootstrap: str) -> tuple[set[bytes], Producer]:
-    """What one producer has committed, and another one whose transaction is open."""
+def transactions(bootstrap: str, name: str = "whole") -> tuple[set[bytes], Producer]:
+    """What one producer has committed, and another one whose transaction is open. The same ids each time."""
     done = Producer({"bootstrap.servers": bootstrap, "transactional.id": "done"})
     opened = Producer({"bootstrap.servers": bootstrap, "transactional.id": "open", "log_level": 0})
     for producer in (done, opened):
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
     for partition in range(2):
-        done.produce("paid", f"whole-{partition}", partition=partition)
+        done.produce("paid", f"{name}-{partition}", partition=partition)
         opened.produce("paid", f"never-{partition}", partition=partition)
     done.commit_transaction(PATIENCE_S)
     opened.flush(PATIENCE_S)
-    return {b"whole-0", b"whole-1"}, opened
+    return {f"{name}-{partition}".encode() for partition in range(2)}, opened
 
 
 def committed_values(bootstrap: str) -> set[bytes]:

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.store.identity import ClusterMismatchError
 from broker.store.log_checkpoints import LogCheckpoints
-from protocol.types import Incarnation, Position
+from protocol.types import Incarnation, Position, position
 from storage.formats import log_checkpoint
+from storage.formats.era_marker import era_key
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreUnavailableError
 from tests.kit.faults import FaultyStore, refused, slow
@@ -43,3 +45,19 @@ async def test_a_checkpoint_that_the_store_did_not_take_is_put_when_it_does(gate
     assert max(await positions()) == 9
     running.cancel()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_an_agent_whose_era_is_over_hears_of_it_when_it_tells_how_far_the_log_is() -> None:
+    store = MemoryStore()
+    begun = []
+    log_client = SimpleNamespace(
+        machine=SimpleNamespace(position=position(1, 9)),
+        on_incarnation=begun.append,
+        on_applied=lambda _callback: None,
+    )
+    checkpoints = LogCheckpoints(store, log_client, cluster_id="c")
+    await store.put_new(era_key(2), [b"how it began"])
+    for callback in begun:
+        callback(Incarnation(position(1, 5)))
+    with pytest.raises(ClusterMismatchError, match="era 1 is over: eras/0002"):
+        await checkpoints.run()
