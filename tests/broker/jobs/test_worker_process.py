@@ -162,7 +162,7 @@ def test_the_jobs_run_in_a_process_of_their_own(
 async def hold_much(folder: Path) -> str:
     """A cluster of many producers, whose snapshot has 30 MB; the snapshot's key."""
     log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "objects")
-    await identity.check(store, log, IDENTITY, random.Random(1))
+    await identity.check(store, log, IDENTITY.cluster_id, random.Random(1))
     cluster = Cluster(log)
     await cluster.open()
     topics = await cluster.topics(100)
