@@ -234,7 +234,7 @@ def measure_restore(parts: list[bytes]) -> None:
 
 async def make(folder: Path, arguments: argparse.Namespace) -> None:
     log, store = SqliteLog(folder / "log.db"), DiskStore(folder / "store")
-    await identity.check(store, log, IDENTITY, random.Random(1))
+    await identity.check(store, log, IDENTITY.cluster_id, random.Random(1))
     cluster = Cluster(log)
     began = time.perf_counter()
     await cluster.open()
