@@ -108,9 +108,12 @@ class Backlog:
         """Since the oldest that waits was applied; 0: nothing waits."""
         return now_s - self._batches[0].since_s if self._batches else 0.0
 
-    def next(self) -> Batch | None:
-        """What must be put first; it gets no more entries."""
-        if not self._batches:
+    def next(self, through: Position) -> Batch | None:
+        """What must be put first, of what was added up to `through`; it gets no more entries.
+
+        What came behind that waits for its turn, and for more.
+        """
+        if not self._batches or self._batches[0].after >= through:
             return None
         self._batches[0].is_closed = True
         return self._batches[0]

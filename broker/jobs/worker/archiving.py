@@ -217,7 +217,7 @@ class Archiver:
             return
         self._put_s = _now_s()
         last = self._backlog.newest
-        while (batch := self._backlog.next()) is not None and batch.after < last:
+        while (batch := self._backlog.next(last)) is not None:
             if not await self._put(batch):
                 return
 

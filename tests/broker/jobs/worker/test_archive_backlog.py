@@ -33,7 +33,7 @@ def add(backlog: Backlog, *places: int, length: int = 10, changes: bool = True, 
 def taken(backlog: Backlog) -> list[tuple[int, int, list[int]]]:
     """Where each begins and ends, and what it has of its entries."""
     found = []
-    while (batch := backlog.next()) is not None:
+    while (batch := backlog.next(backlog.newest)) is not None:
         assert batch.digest == digest(batch.last)
         places: list[int] = [each.position for each in batch.entries or ()]
         found.append((batch.after, batch.last, places))
@@ -44,7 +44,7 @@ def taken(backlog: Backlog) -> list[tuple[int, int, list[int]]]:
 def test_batches_begin_where_the_one_before_ended() -> None:
     backlog = Backlog(Position(5), object_bytes=2 * (ENTRY_BYTES + 10))
     add(backlog, 7, 8, 11)
-    first = backlog.next()
+    first = backlog.next(backlog.newest)
     add(backlog, 12)
     assert first is not None
     assert first.digest == digest(8)
@@ -55,11 +55,24 @@ def test_batches_begin_where_the_one_before_ended() -> None:
 def test_a_batch_that_is_being_put_gets_no_more() -> None:
     backlog = Backlog()
     add(backlog, 1)
-    batch = backlog.next()
+    batch = backlog.next(backlog.newest)
     add(backlog, 2)
     assert batch is not None
     assert batch.last == 1
     assert taken(backlog) == [(0, 1, [1]), (1, 2, [2])]
+
+
+def test_what_comes_while_a_batch_is_being_put_waits_for_what_follows_it() -> None:
+    backlog = Backlog()
+    add(backlog, 1)
+    last = backlog.newest
+    batch = backlog.next(last)
+    assert batch is not None
+    add(backlog, 2)
+    backlog.done(batch)
+    assert backlog.next(last) is None
+    add(backlog, 3)
+    assert taken(backlog) == [(1, 3, [2, 3])], "one object a turn, and not two"
 
 
 def test_what_changes_something_is_due_after_the_interval_and_what_does_not_after_a_minute() -> (
@@ -94,11 +107,11 @@ def test_beyond_the_bound_only_the_ends_of_batches_are_kept() -> None:
 def test_a_batch_whose_name_is_taken_ends_later() -> None:
     backlog = Backlog(object_bytes=2 * (ENTRY_BYTES + 10))
     add(backlog, 1)
-    batch = backlog.next()
+    batch = backlog.next(backlog.newest)
     assert batch is not None
     backlog.reach_further(batch)
     add(backlog, 2, 3)
-    again = backlog.next()
+    again = backlog.next(backlog.newest)
     assert again is batch
     backlog.reach_further(batch)
     assert taken(backlog) == [(0, 3, [1, 2, 3])]
@@ -108,10 +121,10 @@ def test_a_batch_whose_name_is_taken_ends_later() -> None:
 def test_a_batch_that_was_joined_with_one_that_was_forgotten_is_read_again() -> None:
     backlog = Backlog(object_bytes=ENTRY_BYTES + 10, held_bytes_max=1)
     add(backlog, 1, 2)
-    batch = backlog.next()
+    batch = backlog.next(backlog.newest)
     assert batch is not None
     backlog.reach_further(batch)
-    joined = backlog.next()
+    joined = backlog.next(backlog.newest)
     assert joined is not None
     assert (joined.after, joined.last, joined.entries) == (0, 2, None)
     assert backlog.held_bytes == 0
@@ -120,7 +133,7 @@ def test_a_batch_that_was_joined_with_one_that_was_forgotten_is_read_again() -> 
 def test_one_that_begins_anew_knows_nothing_of_before() -> None:
     backlog = Backlog()
     add(backlog, 1, 2)
-    before = backlog.next()
+    before = backlog.next(backlog.newest)
     backlog.begin(Position(50))
     add(backlog, 51)
     assert before is not None
