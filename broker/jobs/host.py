@@ -14,7 +14,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from dataclasses import fields, replace
+from typing import Final, TypeVar
 
 from broker.cluster.placement import live_agents
 from broker.jobs.claims import FREE_MS_MIN, JobClaims
@@ -41,7 +42,10 @@ from coordinator.replica import BUGS, ReplicaStoppedError, first_error
 from coordinator.snapshot.manifest import encode_published
 from protocol.fault_codes import Sentence, coded, fault_of
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Incarnation, Position
+from storage.stores.counted import StoreCalls
 from storage.stores.object_store import StoreError
+
+CountsT = TypeVar("CountsT", bound=StoreCalls)
 
 logger = logging.getLogger(__name__)
 
@@ -80,36 +84,21 @@ class HostStats:
 
     def job(self, kind: JobKind) -> JobStats:
         """Of all workers of this agent; what is refused, by the present one."""
-        before, now = self._before[kind], self.worker.jobs[kind]
-        return JobStats(
-            runs=before.runs + now.runs,
-            failures=before.failures + now.failures,
-            seconds=before.seconds + now.seconds,
-            puts=before.puts + now.puts,
-            gets=before.gets + now.gets,
-            lists=before.lists + now.lists,
-            deletes=before.deletes + now.deletes,
-            bytes_read=before.bytes_read + now.bytes_read,
-            bytes_written=before.bytes_written + now.bytes_written,
-            commands=before.commands + now.commands,
-            refused=now.refused,
-        )
+        now = self.worker.jobs[kind]
+        return replace(_sum(self._before[kind], now), refused=now.refused)
 
     def archive(self) -> ArchiveStats:
         """Of all workers of this agent; how far it is, of the present one."""
-        before, now = self._archive_before, self.worker.archive
-        return ArchiveStats(
-            position=now.position,
-            behind_s=now.behind_s,
-            objects=before.objects + now.objects,
-            failures=before.failures + now.failures,
-            puts=before.puts + now.puts,
-            gets=before.gets + now.gets,
-            lists=before.lists + now.lists,
-            deletes=before.deletes + now.deletes,
-            bytes_read=before.bytes_read + now.bytes_read,
-            bytes_written=before.bytes_written + now.bytes_written,
-        )
+        now = self.worker.archive
+        summed = _sum(self._archive_before, now)
+        return replace(summed, position=now.position, behind_s=now.behind_s)
+
+
+def _sum(before: CountsT, now: CountsT) -> CountsT:
+    """Of each count."""
+    return type(now)(
+        **{each.name: getattr(before, each.name) + getattr(now, each.name) for each in fields(now)}
+    )
 
 
 class JobHost:

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -36,17 +35,6 @@ pytestmark = pytest.mark.integration
 REFUSED = "the metadata log is older than the object store"
 ROUNDS = 10
 BUMPED = ("--bump-revision", "1000000000", "--mark-compacted")
-
-
-@pytest.fixture
-def parts(tmp_path: Path) -> Iterator[tuple[EtcdServer, MinioServer]]:
-    """An etcd and an S3 server of the test's own, since it sets one back."""
-    etcd, minio = EtcdServer(tmp_path / "own-etcd"), MinioServer(tmp_path / "own-minio")
-    etcd.start()
-    minio.start()
-    yield etcd, minio
-    etcd.stop()
-    minio.stop()
 
 
 def _ends_refused(child: Child) -> None:

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,6 @@ Place = tuple[str, int]
 Acknowledged = dict[tuple[str, int, int], bytes]
 """By topic, partition and offset."""
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-def parts(tmp_path: Path) -> Iterator[tuple[EtcdServer, MinioServer]]:
-    """An etcd and an S3 server of the test's own, since it loses one."""
-    etcd, minio = EtcdServer(tmp_path / "own-etcd"), MinioServer(tmp_path / "own-minio")
-    etcd.start()
-    minio.start()
-    yield etcd, minio
-    etcd.stop()
-    minio.stop()
 
 
 def produced(bootstrap: str, topic: str, count: int, first: int) -> Acknowledged:

@@ -85,7 +85,7 @@ def _list(options: argparse.Namespace, *, load: Load) -> int:
 def _verify(options: argparse.Namespace, *, load: Load) -> int:
     from broker import process
     from broker.cli.backup import backup_tool
-    from broker.cli.backup.status_line import StatusLine
+    from broker.cli.status_line import StatusLine
 
     settings, is_named = _settings(options, load)
     tell = StatusLine()

@@ -1,12 +1,10 @@
-"""How far a command is, on a terminal's last line, once it takes long."""
+"""How many records a command has read or sent, and how fast, on a terminal's last line."""
 
-import sys
 from typing import Final
 
+from broker.cli.status_line import StatusLine
 from broker.environment import boot_ms
 
-FIRST_MS: Final = 2000
-"""Shorter commands say nothing."""
 EACH_MS: Final = 500
 
 
@@ -17,20 +15,15 @@ class Progress:
         """`done`: what has happened to the records, a word."""
         self._done = done
         self._began_ms = boot_ms()
-        self._next_ms = self._began_ms + FIRST_MS
-        self._is_seen = sys.stderr.isatty()
-        self._has_line = False
+        self._line = StatusLine(EACH_MS)
         self.records = 0
         self.bytes = 0
 
     def add(self, records: int, size: int) -> None:
         self.records += records
         self.bytes += size
-        now_ms = boot_ms()
-        if self._is_seen and now_ms >= self._next_ms:
-            self._next_ms = now_ms + EACH_MS
-            self._has_line = True
-            self._show(self.text(now_ms))
+        if self._line.is_due:
+            self._line(self.text(boot_ms()))
 
     def text(self, now_ms: int) -> str:
         seconds = max(now_ms - self._began_ms, 1) / 1000
@@ -41,10 +34,4 @@ class Progress:
 
     def end(self) -> None:
         """Take the line away."""
-        if self._has_line:
-            self._show("")
-            self._has_line = False
-
-    def _show(self, line: str) -> None:
-        sys.stderr.write(f"\r{line}\x1b[K")
-        sys.stderr.flush()
+        self._line.end()

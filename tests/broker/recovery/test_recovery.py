@@ -1,6 +1,7 @@
 """A log is lost, and its cluster goes on in the next era with what the store has of it."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from broker.store.identity import ClusterMismatchError, check
 from coordinator.log.memory import MemoryLog
 from coordinator.log.metadata_log import LiveSessionsError
 from protocol.types import POSITION_ZERO, Position, era_of, first_position
+from storage.formats.log_archive import decode_archive, encode_archive
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.recovery.disaster import CLUSTER, Disaster
 from tests.kit.faults import FaultyStore, Gate
@@ -140,6 +142,17 @@ async def test_a_damaged_snapshot_is_passed_over_for_the_one_before() -> None:
     assert any(newer.key in trouble for trouble in planned.rebuilt.troubles)
     await world.begin_era(log, planned)
     assert names(await world.started(log)) == ["in-both", "in-the-newer-one"]
+
+
+@pytest.mark.promise("P13")
+async def test_an_archive_that_contradicts_the_snapshot_is_refused() -> None:
+    world = await with_archives()
+    (_, key) = [info.key for info in await world.store.list_after("archive/", "")]
+    archive = decode_archive(await world.store.get(key))
+    await world.store.delete([key])
+    await world.store.put_new(key, [encode_archive(replace(archive, digest=bytes(16)))])
+    with pytest.raises(RecoveryError, match="contradicts the snapshot"):
+        await world.plan(world.lose())
 
 
 async def test_a_position_says_how_far() -> None:

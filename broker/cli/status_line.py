@@ -14,15 +14,20 @@ EACH_MS: Final = 200
 class StatusLine:
     """Called with each clause; a terminal sees some of them, and anything else than a terminal none."""
 
-    def __init__(self) -> None:
+    def __init__(self, each_ms: int = EACH_MS) -> None:
+        self._each_ms = each_ms
         self._next_ms = boot_ms() + FIRST_MS
         self._is_seen = sys.stderr.isatty()
         self._has_line = False
 
+    @property
+    def is_due(self) -> bool:
+        """The next clause is seen."""
+        return self._is_seen and boot_ms() >= self._next_ms
+
     def __call__(self, clause: str) -> None:
-        now_ms = boot_ms()
-        if self._is_seen and now_ms >= self._next_ms:
-            self._next_ms = now_ms + EACH_MS
+        if self.is_due:
+            self._next_ms = boot_ms() + self._each_ms
             self._has_line = True
             self._show(printable(clause))
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from broker.cli.backup import status_line
-from broker.cli.backup.status_line import EACH_MS, FIRST_MS, StatusLine
+from broker.cli import status_line
+from broker.cli.status_line import EACH_MS, FIRST_MS, StatusLine
 
 
 @pytest.fixture
