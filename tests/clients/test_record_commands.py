@@ -35,6 +35,8 @@ def topic(bootstrap: str) -> str:
 
 
 def created(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+    """A topic that keeps records of any time."""
+    configs = {"retention.ms": "-1", **configs}
     name = f"commanded-{next(NUMBERS)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=configs)])[name].result(SECONDS)

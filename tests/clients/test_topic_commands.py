@@ -65,7 +65,8 @@ def write(pair: Pair, topic: str, partitions: int, records: int) -> None:
         producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
         for number in range(records):
             time_ms = (1_000 + number) * 1_000
-            producer.produce(topic, b"record", partition=number % partitions, timestamp=time_ms)
+            key = b"%d" % number
+            producer.produce(topic, b"", key, partition=number % partitions, timestamp=time_ms)
         assert producer.flush(30) == 0
 
 
@@ -101,7 +102,6 @@ def test_topics_are_created_listed_and_deleted(beside: Pair) -> None:
 
 
 def test_a_topic_is_described_as_it_was_altered(orders: Pair) -> None:
-    write(orders, "orders", 3, 5)
     words = "alter orders --set retention.ms=-1 --append cleanup.policy=compact"
     assert both(orders, f"{words} --dry-run").code == 0
     assert both(orders, words).lines == [
@@ -109,6 +109,7 @@ def test_a_topic_is_described_as_it_was_altered(orders: Pair) -> None:
     ]
     # As after an answer that was lost: nothing is appended twice.
     assert both(orders, words).code == 0
+    write(orders, "orders", 3, 5)
     assert both(orders, "describe orders").lines == [
         "orders: id ID, 3 partitions",
         "",
