@@ -16,6 +16,7 @@ from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes
 from broker.composition import Parts
+from broker.console import pages
 from broker.http_listeners import HttpListeners
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -77,7 +78,9 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
         rights=node.rights,
         ready=served.is_member,
     )
-    return Endpoints(checker, listener.make_app(view), lambda: rest.make_app(registry_view))
+    admin = listener.make_app(view, pages.ROUTES)
+    pages.install(admin)
+    return Endpoints(checker, admin, lambda: rest.make_app(registry_view))
 
 
 def _sources(parts: Parts, served: Served) -> metrics.Sources:

@@ -151,6 +151,7 @@ class HttpListeners:
             self._tokens[name],
             passwords,
             by_certificate=tls is not None and tls.asks_clients,
+            for_browsers=name == "http",
             delay_ms=self._settings.kafka.connection_failed_authentication_delay_ms,
             count=node.stats.count_authentication,
         )

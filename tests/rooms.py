@@ -125,6 +125,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "rights",
             "telemetry",
         },
+        "console.views": {"groups.classic", "groups.consumer", "reports", "transactions"},
+        "console": {"admin", "console.views", "http"},
         "api": {"calls", "node"},
         "composition": {
             "calls",
@@ -177,6 +179,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "http_composition": {
             "admin",
             "composition",
+            "console",
             "http_listeners",
             "jobs",
             "node",

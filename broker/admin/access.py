@@ -32,15 +32,17 @@ class Role(Enum):
     ANYBODY = "anybody"
     METRICS = "metrics"
     EXPORTER = "exporter"
+    VIEWER = "viewer"
     OPERATOR = "operator"
 
 
 _ENOUGH: Final = {
     Role.METRICS: (Role.METRICS, Role.OPERATOR),
     Role.EXPORTER: (Role.EXPORTER, Role.OPERATOR),
+    Role.VIEWER: (Role.VIEWER, Role.OPERATOR),
     Role.OPERATOR: (Role.OPERATOR,),
 }
-"""An operator may do what exporters do and see what Prometheus sees."""
+"""An operator may do what exporters do, and see what Prometheus and viewers see."""
 
 SHUT: Final = (
     "this agent answers health and metrics only, since others can reach its http listener and nobody"
@@ -101,6 +103,7 @@ def access_of(settings: Settings) -> Access:
     holders = {
         Role.METRICS: settings.http_roles_metrics,
         Role.EXPORTER: settings.http_roles_exporter,
+        Role.VIEWER: settings.http_roles_viewer,
         Role.OPERATOR: operators,
     }
     return Access(holders, settings.http is not None and is_loopback(settings.http.host))

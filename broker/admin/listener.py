@@ -22,9 +22,8 @@
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
     DELETE /export/pin/{name}
 
-Errors are `{"error": sentence}`, and the `code` where there is one (`protocol.fault_codes`): 400 for
-the caller's mistakes, 404, and 503 for what may work later. What reads the machine waits for a barrier first, so no answer is older than its question
-(P8). Who may ask for what says `broker.admin.access`.
+Errors are 400 for the caller's mistakes, 404, and 503 for what may work later (`broker.admin.requests`). Who may ask for
+what says `broker.admin.access`; the pages beside these routes are `broker.console`.
 """
 
 import asyncio
@@ -36,28 +35,31 @@ from typing import Any, Final
 from aiohttp import web
 
 from broker.admin import check_stream, log_stream
-from broker.admin.access import UNTOLD, Role
+from broker.admin.access import Role
 from broker.admin.admin_view import AdminView
 from broker.admin.registry_address import Caller, host_of, registry_url
+from broker.admin.requests import (
+    ROLES,
+    VIEW,
+    RefusedError,
+    current,
+    errors,
+    json_answer,
+    log_client_of,
+)
 from broker.admin.shares import Places
 from broker.check import losses
 from broker.config.settings import Settings
-from broker.http.admission import SAFE_METHODS
-from broker.http.listener import TURNS, requester_of
-from broker.http.logins import LoginError, Logins
-from broker.http.passwords import BusyError
 from broker.http.routes import Route, add_routes
 from broker.http.turns import SharedAnswer
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import cost_report, job_report
 from broker.reports.export_report import export_view, parse_progress, reports
 from broker.reports.topic_report import topic_view
-from broker.rights.audit import told
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
 from coordinator.commands.loss_commands import LOSS_LEVEL
 from coordinator.commands.table_commands import TABLES_LEVEL
-from coordinator.log.metadata_log import LogError
 from coordinator.log_client import LogClient, NotDoneError
 from coordinator.machine.machine import Machine
 from coordinator.machine.plan_view import topic_plan
@@ -65,7 +67,7 @@ from coordinator.snapshot import keeping
 from coordinator.tables.pins import PINS_MAX
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
-from protocol.fault_codes import FaultCode, FaultError, coded
+from protocol.fault_codes import FaultCode
 from protocol.types import ERA, POSITION_ZERO, Position, TopicId
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import Marker, Page, Span
@@ -88,97 +90,24 @@ NUMBER_DIGITS_MAX = 19
 """Of positions and offsets."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class _RefusedError(FaultError):
-    """The answer is an error."""
-
-    def __init__(self, status: int, sentence: str, fault: FaultCode | None = None) -> None:
-        super().__init__(sentence, fault=fault)
-        self.status = status
-
-
-VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
-ROLES: web.AppKey[dict[web.AbstractRoute, Role]] = web.AppKey("roles")
 METRICS: web.AppKey[SharedAnswer] = web.AppKey("metrics", SharedAnswer)
 LOG_READERS: web.AppKey[Places] = web.AppKey("log_readers", Places)
 
 
-def make_app(view: AdminView) -> web.Application:
-    """The application; the composition root opens its socket."""
-    app = web.Application(middlewares=[_errors], client_max_size=BODY_BYTES_MAX)
+def make_app(view: AdminView, pages: Sequence[Route[Role]] = ()) -> web.Application:
+    """The application; the composition root opens its socket. `pages`: what is served beside ROUTES."""
+    app = web.Application(middlewares=[errors], client_max_size=BODY_BYTES_MAX)
     app[VIEW] = view
     app[METRICS] = SharedAnswer(METRICS_WAIT_S)
     app[LOG_READERS] = Places(LOG_READERS_MAX)
-    app[ROLES] = add_routes(app, ROUTES)
+    app[ROLES] = add_routes(app, (*ROUTES, *pages))
     return app
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error as JSON, with the status that says whose it is."""
-    try:
-        await _admit(request)
-        return await handler(request)
-    except _RefusedError as refused:
-        headers = None
-        if refused.status == 401 and (schemes := _logins(request).schemes):
-            headers = {"WWW-Authenticate": schemes}
-        said = {"error": str(refused)} | coded(refused)
-        return _json(said, status=refused.status, headers=headers)
-    except LogError as error:
-        return _json({"error": f"the metadata log: {error}"} | coded(error), status=503)
-    except web.HTTPException as error:
-        return _json({"error": error.reason}, status=error.status)
-
-
-async def _admit(request: web.Request) -> None:
-    """Raises _RefusedError. Who asks is looked at only where it matters: probes never fail for it."""
-    view = request.app[VIEW]
-    # What is not there is told to those who may ask something: any of them.
-    role = request.app[ROLES].get(request.match_info.route, Role.EXPORTER)
-    if view.access.is_open(role):
-        return
-    requester = requester_of(request)
-    if not view.access.is_shut:
-        try:
-            said = request.headers.get("Authorization", "")
-            requester = await _logins(request).requester(said, requester)
-        except BusyError as error:
-            raise _RefusedError(503, str(error)) from error
-        except LoginError as error:
-            said = f"{error}; {UNTOLD.format(role=role.value)}"
-            raise _RefusedError(401, said, FaultCode.LOGIN_FAILED) from error
-    objection = view.access.objection(role, requester.principal)
-    if objection is not None:
-        if objection[0] == 403 and not view.access.is_shut:
-            fields = {"api": _told_api(request), "role": role.value}
-            view.audit("refused", requester, fields)
-        raise _RefusedError(*objection, FaultCode.LOGIN_FAILED if objection[0] == 401 else None)
-    if role is Role.OPERATOR and request.method not in SAFE_METHODS:
-        view.audit("change", requester, {"api": _told_api(request)})
-
-
-def _logins(request: web.Request) -> Logins:
-    logins = request.app[VIEW].logins
-    assert logins is not None
-    return logins
-
-
-def _told_api(request: web.Request) -> str:
-    return told(f"HTTP {request.method} {request.path}")
-
-
-def _json(
-    value: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    return web.json_response(value, status=status, headers=headers)
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
     view = request.app[VIEW]
     if view.joined is None and view.registry is None:
-        raise _RefusedError(503, "the agent is starting")
+        raise RefusedError(503, "the agent is starting")
     make = view.own_metrics if view.joined is None else view.joined.metrics
     return web.Response(
         body=await request.app[METRICS].get(make),
@@ -187,13 +116,13 @@ async def _metrics(request: web.Request) -> web.StreamResponse:
 
 
 async def _live(_request: web.Request) -> web.StreamResponse:
-    return _json({"live": True})
+    return json_answer({"live": True})
 
 
 async def _ready(request: web.Request) -> web.StreamResponse:
     view = request.app[VIEW]
     said = view.readiness() if view.joined is None else await view.joined.readiness()
-    return _json(said, status=200 if said["ready"] else 503)
+    return json_answer(said, status=200 if said["ready"] else 503)
 
 
 async def _log(request: web.Request) -> web.StreamResponse:
@@ -204,7 +133,7 @@ async def _log(request: web.Request) -> web.StreamResponse:
     follow = request.query.get("follow", "0") not in ("", "0", "false")
     address = _address(request)
     if not readers.take(address):
-        raise _RefusedError(503, "enough others, or you yourself, are reading the log already")
+        raise RefusedError(503, "enough others, or you yourself, are reading the log already")
     try:
         head = await view.log.head()
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
@@ -228,23 +157,23 @@ def _address(request: web.Request) -> str:
 
 
 async def _unnamed(request: web.Request) -> web.StreamResponse:
-    machine = (await _current(request)).machine
+    machine = (await current(request)).machine
     listing = request.app[VIEW].listing
     if listing.locked():
-        raise _RefusedError(503, "the whole store is being listed for somebody else; ask again")
+        raise RefusedError(503, "the whole store is being listed for somebody else; ask again")
     try:
         async with listing:
             found = await unnamed_objects.count(request.app[VIEW].store, machine)
     except StoreError as error:
-        raise _RefusedError(503, f"the object store: {error}") from error
-    return _json(found.view())
+        raise RefusedError(503, f"the object store: {error}") from error
+    return json_answer(found.view())
 
 
 async def _check(request: web.Request) -> web.StreamResponse:
-    view, log_client = request.app[VIEW], await _current(request)
+    view, log_client = request.app[VIEW], await current(request)
     deep = request.query.get("deep", "0") not in ("", "0", "false")
     if view.listing.locked():
-        raise _RefusedError(503, "the whole store is being listed for somebody else; ask again")
+        raise RefusedError(503, "the whole store is being listed for somebody else; ask again")
     async with view.listing:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
@@ -256,12 +185,12 @@ async def _check(request: web.Request) -> web.StreamResponse:
 
 
 async def _costs(request: web.Request) -> web.StreamResponse:
-    view = cost_report.costs_view((await _current(request)).machine, request.app[VIEW].settings)
+    view = cost_report.costs_view((await current(request)).machine, request.app[VIEW].settings)
     for number, row in enumerate(view.topics, 1):
         view.told.append(row)
         if not number % TOPICS_AT_ONCE:
             await asyncio.sleep(0)
-    return _json({"settings": view.settings, "agents": view.agents, "topics": view.told})
+    return json_answer({"settings": view.settings, "agents": view.agents, "topics": view.told})
 
 
 async def _topic(request: web.Request) -> web.StreamResponse:
@@ -269,19 +198,19 @@ async def _topic(request: web.Request) -> web.StreamResponse:
     machine, topic = await _topic_named(request, name)
     source = request.app[VIEW].sources.get(topic.topic_id)
     told = {"exported_from": None if source is None else source._asdict()}
-    return _json(topic_view(machine, topic, first=first) | told)
+    return json_answer(topic_view(machine, topic, first=first) | told)
 
 
 async def _lost(request: web.Request) -> web.StreamResponse:
     try:
         loss = losses.parse(await request.text())
     except ValueError as error:
-        raise _RefusedError(400, str(error)) from error
+        raise RefusedError(400, str(error)) from error
     machine, topic = await _topic_named(request, request.match_info["name"])
     if topic.topic_id != loss.topic_id:
-        raise _RefusedError(404, f'topic "{topic.name}" is another one now: check again')
+        raise RefusedError(404, f'topic "{topic.name}" is another one now: check again')
     _refuse_beside_older(machine, LOSS_LEVEL)
-    view, log_client = request.app[VIEW], _log_client(request)
+    view, log_client = request.app[VIEW], log_client_of(request)
     losing = losses.Losing(
         store=view.store,
         machine=machine,
@@ -292,22 +221,22 @@ async def _lost(request: web.Request) -> web.StreamResponse:
     try:
         await losing.declare(loss)
     except losses.LossError as error:
-        raise _RefusedError(409, str(error)) from error
+        raise RefusedError(409, str(error)) from error
     except StoreError as error:
-        raise _RefusedError(503, f"the object store: {error}") from error
-    return _json({"topic": topic.name, "partition": loss.partition, "rows": loss.rows})
+        raise RefusedError(503, f"the object store: {error}") from error
+    return json_answer({"topic": topic.name, "partition": loss.partition, "rows": loss.rows})
 
 
 async def _topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]:
-    machine = (await _current(request)).machine
+    machine = (await current(request)).machine
     topic = machine.topics.by_name(name)
     if topic is None:
-        raise _RefusedError(404, f'there is no topic named "{name}"')
+        raise RefusedError(404, f'there is no topic named "{name}"')
     return machine, topic
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:
-    log_client = await _current(request)
+    log_client = await current(request)
     sources = request.app[VIEW].sources
     topics = []
     for number, topic in enumerate(list(log_client.machine.topics), 1):
@@ -317,7 +246,7 @@ async def _topics(request: web.Request) -> web.StreamResponse:
         if not number % TOPICS_AT_ONCE:
             await asyncio.sleep(0)
     told = {"cluster_id": _cluster(request), "registry": _registry(request)}
-    return _json(told | {"topics": topics})
+    return json_answer(told | {"topics": topics})
 
 
 def _cluster(request: web.Request) -> str:
@@ -331,7 +260,7 @@ def _cluster(request: web.Request) -> str:
 async def _plan(request: web.Request) -> web.StreamResponse:
     name = request.query.get("topic", "")
     if not name:
-        raise _RefusedError(400, "which topic? (?topic=NAME)")
+        raise RefusedError(400, "which topic? (?topic=NAME)")
     partitions = None
     if "partition" in request.query:
         partition = _number(request, "partition", 0)
@@ -349,9 +278,9 @@ async def _plan_of_many(request: web.Request) -> web.StreamResponse:
         offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
     except (AttributeError, ValueError, TypeError, LookupError) as error:
         said = 'send {"topic": name, "offsets": {partition: offset}, "others": offset or null}'
-        raise _RefusedError(400, said) from error
+        raise RefusedError(400, said) from error
     if min(offsets.values(), default=0) < 0 or (others or 0) < 0:
-        raise _RefusedError(400, "offsets are not negative")
+        raise RefusedError(400, "offsets are not negative")
     return await _answer_plan(request, name, offsets, others=others)
 
 
@@ -369,16 +298,16 @@ async def _answer_plan(
     try:
         plan = await _plan_with_pages(request, machine, topic.topic_id, partitions)
     except KafkaError as error:
-        raise _RefusedError(404, str(error)) from error
+        raise RefusedError(404, str(error)) from error
     except StoreError as error:
-        raise _RefusedError(503, f"the object store: {error}") from error
+        raise RefusedError(503, f"the object store: {error}") from error
     found = {
         "store": _store(request.app[VIEW].settings),
         "cluster_id": _cluster(request),
         "registry": _registry(request),
     }
     source = request.app[VIEW].sources.get(topic.topic_id)
-    return _json(plan | found | export_view(machine, topic, source))
+    return json_answer(plan | found | export_view(machine, topic, source))
 
 
 async def _plan_with_pages(
@@ -397,7 +326,7 @@ async def _plan_with_pages(
         if not plan.missing:
             return plan.view
         read |= zip(plan.missing, await reader.load_pages(plan.missing), strict=True)
-    raise _RefusedError(503, "rows move faster than their pages are read; ask again")
+    raise RefusedError(503, "rows move faster than their pages are read; ask again")
 
 
 def _store(settings: Settings) -> dict[str, Any]:
@@ -429,17 +358,17 @@ def _registry(request: web.Request) -> str | None:
 
 
 async def _jobs(request: web.Request) -> web.StreamResponse:
-    return _json(_jobs_view(await _current(request), request.app[VIEW].settings))
+    return json_answer(_jobs_view(await current(request), request.app[VIEW].settings))
 
 
 async def _run_job(request: web.Request) -> web.StreamResponse:
     name = request.match_info["job"]
     kind = job_report.job_kind(name)
     if kind is None:
-        raise _RefusedError(404, f'there is no job "{name}" ({job_report.names()})')
+        raise RefusedError(404, f'there is no job "{name}" ({job_report.names()})')
     await _propose(request, RequestJob(kind))
-    view = _jobs_view(_log_client(request), request.app[VIEW].settings)
-    return _json(next(job for job in view["jobs"] if job["job"] == kind.name.lower()))
+    view = _jobs_view(log_client_of(request), request.app[VIEW].settings)
+    return json_answer(next(job for job in view["jobs"] if job["job"] == kind.name.lower()))
 
 
 def _jobs_view(log_client: LogClient, settings: Settings) -> dict[str, Any]:
@@ -452,18 +381,18 @@ async def _progress(request: web.Request) -> web.StreamResponse:
     try:
         progress = parse_progress(await request.text())
     except ValueError as error:
-        raise _RefusedError(400, str(error)) from error
-    machine = (await _current(request)).machine
+        raise RefusedError(400, str(error)) from error
+    machine = (await current(request)).machine
     topic = machine.topics.by_name(progress.topic)
     if topic is None or topic.topic_id.hex() != progress.topic_id:
         said = f'there is no topic "{progress.topic}" with id {progress.topic_id}'
-        raise _RefusedError(404, said)
+        raise RefusedError(404, said)
     _refuse_beside_older(machine, TABLES_LEVEL)
     for number, offset in progress.offsets.items():
         partition = machine.partitions.get(topic.topic_id, number)
         if partition is not None and offset > partition.last_stable:
             said = f"partition {number} is stable up to {partition.last_stable}, not {offset}"
-            raise _RefusedError(409, said)
+            raise RefusedError(409, said)
     for command in reports(topic.topic_id, progress.offsets):
         await _propose(request, command)
     sources = request.app[VIEW].sources
@@ -472,9 +401,11 @@ async def _progress(request: web.Request) -> web.StreamResponse:
     answer: dict[str, Any] = {"topic": topic.name, "partitions": len(progress.offsets)}
     if progress.source is None:
         sources.pop(topic.topic_id, None)
-        return _json(answer | {"note": "an exporter of this release names table and snapshot_id"})
+        return json_answer(
+            answer | {"note": "an exporter of this release names table and snapshot_id"}
+        )
     sources[topic.topic_id] = progress.source
-    return _json(answer)
+    return json_answer(answer)
 
 
 async def _pin(request: web.Request) -> web.StreamResponse:
@@ -482,88 +413,73 @@ async def _pin(request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.text())
         name, lifetime_ms = body["name"], body["lifetime_ms"]
     except (ValueError, TypeError, LookupError) as error:
-        raise _RefusedError(400, 'send {"name": text, "lifetime_ms": number}') from error
+        raise RefusedError(400, 'send {"name": text, "lifetime_ms": number}') from error
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
-        raise _RefusedError(400, "name: 1 to 100 printable characters")
+        raise RefusedError(400, "name: 1 to 100 printable characters")
     _refuse_reserved(name)
     whole = isinstance(lifetime_ms, int) and not isinstance(lifetime_ms, bool)
     if not whole or not 0 < lifetime_ms <= PIN_MS_MAX:
-        raise _RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")
+        raise RefusedError(400, f"lifetime_ms: a number from 1 to {PIN_MS_MAX}")
     machine, address, shares = (
-        _log_client(request).machine,
+        log_client_of(request).machine,
         _address(request),
         request.app[VIEW].pins,
     )
     living = {row.name for row in machine.pins.alive(machine.time_ms)}
     objection = shares.objection(name, address, living, most=PINS_MAX)
     if objection is not None:
-        raise _RefusedError(429, objection)
+        raise RefusedError(429, objection)
     outcome = await _propose(request, Pin(name, lifetime_ms))
     if not isinstance(outcome, Pinned):
-        raise _RefusedError(503, f"the pin was not set: {outcome}")
+        raise RefusedError(503, f"the pin was not set: {outcome}")
     shares.note(name, address)
     # What was in the log before the pin must be in the plan that is asked for next.
-    await _current(request)
-    return _json({"position": outcome.position, "expires_ms": outcome.expires_ms})
+    await current(request)
+    return json_answer({"position": outcome.position, "expires_ms": outcome.expires_ms})
 
 
 async def _unpin(request: web.Request) -> web.StreamResponse:
     name = request.match_info["name"]
     _refuse_reserved(name)
     await _propose(request, Unpin(name))
-    return _json({"name": name})
+    return json_answer({"name": name})
 
 
 def _refuse_reserved(name: str) -> None:
     if name.startswith(keeping.PREFIX):
-        raise _RefusedError(400, f"name: {keeping.PREFIX}… are the pins that keep snapshots")
+        raise RefusedError(400, f"name: {keeping.PREFIX}… are the pins that keep snapshots")
 
 
 def _refuse_beside_older(machine: Machine, level: int) -> None:
     if not machine.incarnations.all_support(level):
         said = "an agent of an older release is live; say it again later"
-        raise _RefusedError(503, said, FaultCode.VERSION_MISMATCH)
+        raise RefusedError(503, said, FaultCode.VERSION_MISMATCH)
 
 
 async def _propose(request: web.Request, command: Command) -> Outcome:
     """Put a command into the log and wait until it is done."""
     outcome = await _outcome(request, command)
     if isinstance(outcome, Rejected):
-        raise _RefusedError(409, outcome.message or outcome.error.name)
+        raise RefusedError(409, outcome.message or outcome.error.name)
     return outcome
 
 
 async def _outcome(request: web.Request, command: Command) -> Outcome:
     """Put a command into the log and wait for what became of it."""
-    future = _log_client(request).propose(command)
+    future = log_client_of(request).propose(command)
     done, _ = await asyncio.wait([future], timeout=PROPOSAL_SECONDS_MAX)
     if not done:
-        raise _RefusedError(503, "it is not known yet whether this took effect; send it again")
+        raise RefusedError(503, "it is not known yet whether this took effect; send it again")
     try:
         return future.result()
     except NotDoneError as error:
-        raise _RefusedError(503, f"not done: {error}") from error
-
-
-async def _current(request: web.Request) -> LogClient:
-    """Waits at a barrier; returns the log client."""
-    log_client = _log_client(request)
-    await log_client.barrier()
-    await request.app[TURNS].take()  # All who waited go on together.
-    return log_client
-
-
-def _log_client(request: web.Request) -> LogClient:
-    log_client = request.app[VIEW].log_client
-    if log_client is None:
-        raise _RefusedError(503, "the agent is starting")
-    return log_client
+        raise RefusedError(503, f"not done: {error}") from error
 
 
 def _number(request: web.Request, name: str, default: int) -> int:
     text = request.query.get(name, str(default))
     if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
-        raise _RefusedError(400, f'{name}: "{text[:40]}" is not a number')
+        raise RefusedError(400, f'{name}: "{text[:40]}" is not a number')
     return int(text)
 
 

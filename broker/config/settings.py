@@ -119,6 +119,8 @@ class Settings:
         "Who may ask for metrics. Empty: whoever reaches the http listener.")
     http_roles_operator: frozenset[str] = _setting("http.roles.operator", "", PRINCIPALS,
         "Who may ask the http listener for all there is, as whoever says http.token.")
+    http_roles_viewer: frozenset[str] = _setting("http.roles.viewer", "", PRINCIPALS,
+        "Who may look at the console, which shows topics, groups and transactions, and change nothing.")
     http_hosts: tuple[str, ...] = _setting("http.hosts", "", HOST_NAMES,
         "Names by which HTTP clients may call this agent (Host), besides addresses, localhost, names"
         " without a dot, Kubernetes' names (`….svc`) and those of its listeners: of an ingress, for"
@@ -400,7 +402,11 @@ def _http_mistakes(ours: Mapping[str, Any], given: Mapping[str, str]) -> list[st
         listener, mistakes = listeners.http_listener(given, name, secure=secure)
         found += mistakes
         asks[name] = asks.get(name, False) or listener.asks
-    roles = [name for name in ("exporter", "metrics", "operator") if ours.get(f"http_roles_{name}")]
+    roles = [
+        name
+        for name in ("exporter", "metrics", "operator", "viewer")
+        if ours.get(f"http_roles_{name}")
+    ]
     if roles and not asks["http"]:
         found.append(
             f"http.roles.{roles[0]} is set and nobody can say who they are: set http.tokens,"

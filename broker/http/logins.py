@@ -23,6 +23,10 @@ Count = Callable[[str, str], None]
 """Notes an end of a login: the scheme, and "accepted" or "refused"."""
 
 
+TOKEN_USER: Final = "token"  # noqa: S105 - A name.
+"""Whoever logs in so, as browsers can, has a token for a password."""
+
+
 class LoginError(Exception):
     """Nobody may log in so. The sentence repeats nothing of what was said."""
 
@@ -36,13 +40,16 @@ class Logins:
         passwords: Passwords,
         *,
         by_certificate: bool,
+        for_browsers: bool = False,
         delay_ms: int,
         count: Count,
     ) -> None:
-        """`by_certificate`: clients are asked for one."""
+        """`by_certificate`: clients are asked for one. `for_browsers`: tokens are passwords of TOKEN_USER, too, since
+        a browser asks people for nothing else."""
         self._tokens = tokens
         self._passwords = passwords
         self._by_certificate = by_certificate
+        self._for_browsers = for_browsers
         self._delay_s = min(delay_ms / 1000, DELAY_S_MAX)
         self._count = count
 
@@ -55,7 +62,7 @@ class Logins:
     def schemes(self) -> str:
         """What a 401 says in WWW-Authenticate; "": nothing would help."""
         ways = ["Bearer"] if len(self._tokens) else []
-        if self._passwords.any_user:
+        if self._passwords.any_user or (ways and self._for_browsers):
             ways.append('Basic realm="frazil", charset="UTF-8"')
         return ", ".join(ways)
 
@@ -70,6 +77,8 @@ class Logins:
             case Password(user, password):
                 right = await self._passwords.are_right(user, password, address=seen.host)
                 scheme, principal = "Basic", f"User:{user}" if right else None
+                if not right and self._for_browsers and user == TOKEN_USER:
+                    principal = self._tokens.principal_of(password)
             case Malformed():
                 pass
         self._count(f"HTTP {scheme}", "accepted" if principal is not None else "refused")

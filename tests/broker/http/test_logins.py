@@ -15,7 +15,12 @@ TOKEN = "a-token-of-some-length"
 SEEN = Requester("User:CN=ann", "10.0.0.1")
 
 
-def logins(users: dict[str, str], counted: dict[tuple[str, str], int] | None = None) -> Logins:
+def logins(
+    users: dict[str, str],
+    counted: dict[tuple[str, str], int] | None = None,
+    *,
+    for_browsers: bool = False,
+) -> Logins:
     tokens = Tokens(str)
     tokens.add("User:token", TOKEN)
     noted = {} if counted is None else counted
@@ -26,7 +31,14 @@ def logins(users: dict[str, str], counted: dict[tuple[str, str], int] | None = N
     passwords = Passwords(
         plain=PlainUsers.of(users), mechanisms=(), credentials=Credentials, key=b""
     )
-    return Logins(tokens, passwords, by_certificate=False, delay_ms=0, count=count)
+    return Logins(
+        tokens,
+        passwords,
+        by_certificate=False,
+        for_browsers=for_browsers,
+        delay_ms=0,
+        count=count,
+    )
 
 
 def basic(user: str, password: str) -> str:
@@ -57,3 +69,14 @@ async def test_what_is_wrong_is_counted_and_no_certificate_makes_up_for_it(heade
 def test_a_401_says_what_would_help() -> None:
     assert logins({}).schemes == "Bearer"
     assert logins({"bob": "pw"}).schemes == 'Bearer, Basic realm="frazil", charset="UTF-8"'
+    assert logins({}, for_browsers=True).schemes == 'Bearer, Basic realm="frazil", charset="UTF-8"'
+
+
+async def test_a_browser_says_a_token_as_the_password_of_the_user_token() -> None:
+    console = logins({"bob": "pw"}, for_browsers=True)
+    assert (await console.requester(basic("token", TOKEN), SEEN)).principal == "User:token"
+    for wrong in (basic("token", "no"), basic("bob", TOKEN)):
+        with pytest.raises(LoginError):
+            await console.requester(wrong, SEEN)
+    with pytest.raises(LoginError):
+        await logins({"bob": "pw"}).requester(basic("token", TOKEN), SEEN)

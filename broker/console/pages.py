@@ -1,0 +1,141 @@
+"""The routes of the console.
+
+    GET /                            the cluster
+    GET /console/topics              ?search= &page=
+    GET /console/topic               ?name= &page=
+    GET /console/groups              ?search= &page=
+    GET /console/group               ?id= &page=
+    GET /console/transactions        ?search= &page= &all=1
+    GET /console/static/{name}       files of the look
+
+Every page needs the role `viewer`; files need none, since they say nothing of a cluster. What reads the machine waits
+at a barrier first, as everything of this listener does (P8). A page is drawn by one agent from its memory, and
+nothing here changes anything.
+"""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from broker.admin.access import Role
+from broker.admin.requests import ERROR_PAGE, VIEW, RefusedError, current
+from broker.console.rendering import Renderer
+from broker.console.views.cluster import cluster_view
+from broker.console.views.groups import group_view, groups_view
+from broker.console.views.page_of_rows import Asked, asked_of
+from broker.console.views.topics import topic_view, topics_view
+from broker.console.views.transactions import transactions_view
+from broker.http.routes import Route
+from coordinator.log_client import LogClient
+from coordinator.machine.machine import Machine
+
+NAME_SHOWN_MAX: Final = 100
+RENDERER: web.AppKey[Renderer] = web.AppKey("renderer", Renderer)
+
+
+def install(app: web.Application) -> None:
+    """Have the admin listener's application draw pages, of errors as well."""
+    app[RENDERER] = Renderer()
+    app[ERROR_PAGE] = _error
+
+
+async def _cluster(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    view = request.app[VIEW]
+    said = view.readiness() if view.joined is None else await view.joined.readiness()
+    values = {"cluster": cluster_view(machine), "readiness": said}
+    return await _page(request, "cluster", values)
+
+
+async def _topics(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    return await _page(request, "topics", {"topics": topics_view(machine, _asked(request))})
+
+
+async def _topic(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    name = request.query.get("name", "")
+    topic = machine.topics.by_name(name)
+    if topic is None:
+        raise RefusedError(404, f'there is no topic named "{name[:NAME_SHOWN_MAX]}"')
+    view = topic_view(machine, topic, _asked(request).number)
+    return await _page(request, "topic", {"topic": view})
+
+
+async def _groups(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    return await _page(request, "groups", {"groups": groups_view(machine, _asked(request))})
+
+
+async def _group(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    group_id = request.query.get("id", "")
+    group = machine.groups.get(group_id)
+    if group is None:
+        raise RefusedError(404, f'there is no group of the id "{group_id[:NAME_SHOWN_MAX]}"')
+    view = group_view(machine, group, _asked(request).number)
+    return await _page(request, "group", {"group": view})
+
+
+async def _transactions(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    only_open = request.query.get("all", "") != "1"
+    found = transactions_view(machine, _asked(request), only_open=only_open)
+    return await _page(request, "transactions", {"found": found, "only_open": only_open})
+
+
+async def _error(request: web.Request, sentence: str, status: int) -> web.StreamResponse:
+    renderer = request.app[RENDERER]
+    await renderer.ready()
+    values = _frame(request) | {"sentence": sentence, "code": status}
+    return renderer.page("error", values, status=status)
+
+
+async def _file(request: web.Request) -> web.StreamResponse:
+    renderer = request.app[RENDERER]
+    await renderer.ready()
+    found = renderer.file(request.match_info["name"])
+    if found is None:
+        raise RefusedError(404, "there is no such file")
+    return found
+
+
+async def _page(request: web.Request, template: str, values: dict[str, Any]) -> web.Response:
+    renderer = request.app[RENDERER]
+    await renderer.ready()
+    return renderer.page(template, _frame(request) | values)
+
+
+def _frame(request: web.Request) -> dict[str, Any]:
+    """What stands on every page."""
+    view = request.app[VIEW]
+    name = _node_name(view.log_client) or view.settings.node_name or "without a name yet"
+    return {"cluster_id": view.settings.cluster_id, "node_name": name, "here": request.path}
+
+
+def _node_name(log_client: LogClient | None) -> str:
+    """Of this agent; "": it is not live."""
+    node_id = None if log_client is None else log_client.node_id()
+    if log_client is None or node_id is None:
+        return ""
+    row = log_client.machine.incarnations.by_node_id(node_id)
+    return "" if row is None else row.node_name
+
+
+async def _machine(request: web.Request) -> Machine:
+    return (await current(request)).machine
+
+
+def _asked(request: web.Request) -> Asked:
+    return asked_of(request.query.get("search", ""), request.query.get("page", ""))
+
+
+ROUTES: Final[tuple[Route[Role], ...]] = (
+    Route("GET", "/", Role.VIEWER, _cluster),
+    Route("GET", "/console/topics", Role.VIEWER, _topics),
+    Route("GET", "/console/topic", Role.VIEWER, _topic),
+    Route("GET", "/console/groups", Role.VIEWER, _groups),
+    Route("GET", "/console/group", Role.VIEWER, _group),
+    Route("GET", "/console/transactions", Role.VIEWER, _transactions),
+    Route("GET", "/console/static/{name}", Role.ANYBODY, _file),
+)

@@ -1,0 +1,1 @@
+"""The console: what is on its pages, and who is shown them."""
