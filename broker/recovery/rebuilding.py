@@ -26,6 +26,7 @@ from protocol.fault_codes import FaultError
 from protocol.types import ERA, POSITION_ZERO, Position, era_of
 from storage.formats import log_archive
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.era_marker import EraMarkerError, decode_era, era_key
 from storage.formats.log_archive import ArchiveFormatError, LogArchive, decode_archive
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 from storage.stores.retry import until_done
@@ -142,6 +143,10 @@ async def _restored(
         except SnapshotError as error:
             troubles.append(f"{snapshot.key} cannot be used: {error}")
             continue
+        if until.time_ms is not None:
+            newest_ms = await _newest_ms(store, machine)
+            if newest_ms is None or newest_ms > until.time_ms:
+                continue
         tell(f"the snapshot at {place(snapshot.position)}")
         return Rebuilt(machine, snapshot.position, troubles=troubles)
     if cluster.era == ERA and chain(ranges, POSITION_ZERO):
@@ -155,6 +160,21 @@ async def _restored(
         f"none of the {len(found)} snapshots in the object store can be used for that: "
         + ("; ".join(troubles) or "all are newer than that")
     )
+
+
+async def _newest_ms(store: ObjectStore, machine: Machine) -> int | None:
+    """When the newest of what is in a snapshot's machine was written; None: nobody knows.
+
+    The machine's own time may be much older: it is the least of all agents' clocks, and idle ones seldom write
+    theirs. Whoever begins a snapshot writes its own in that step. Nobody lives where an era begins.
+    """
+    if clocks := [row.clock_ms for row in machine.incarnations]:
+        return max(clocks)
+    key = era_key(era_of(machine.position))
+    try:
+        return decode_era(key, await until_done(lambda: store.get(key), RETRY, tell=_tell)).began_ms
+    except (EraMarkerError, ObjectNotFoundError):
+        return None  # Of a recovery that was given up.
 
 
 async def _ranges(store: ObjectStore) -> list[ArchiveRange]:

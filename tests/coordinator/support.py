@@ -137,17 +137,18 @@ class Writer:
         self.log = MemoryLog(cluster)
         self.session = Session(0, INCARNATION_NONE)
         self.n = 0
+        self.clock_ms = 1
 
     async def open(self, name: str = "writer", ttl_ms: int = 1_000_000) -> None:
         session = await self.log.grant(ttl_ms)
         me = identity(name)
         command = Open(session, name, -1, me.zone, me.listeners, "test", 1)
-        payload = encode_entry(Entry(INCARNATION_NONE, 0, 1, (command,)))
+        payload = encode_entry(Entry(INCARNATION_NONE, 0, self.clock_ms, (command,)))
         self.session = await self.log.open(session, payload)
 
     async def write(self, *commands: Command) -> int:
         self.n += 1
-        payload = encode_entry(Entry(self.session.incarnation, self.n, 1, commands))
+        payload = encode_entry(Entry(self.session.incarnation, self.n, self.clock_ms, commands))
         return await self.log.append(self.session, self.n, payload)
 
     async def write_bytes(self, payload: bytes) -> int:

@@ -13,6 +13,7 @@ from protocol.types import POSITION_ZERO, Position, era_of, first_position
 from storage.formats.log_archive import decode_archive, encode_archive
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.recovery.disaster import CLUSTER, Disaster
+from tests.coordinator.support import Writer
 from tests.kit.faults import FaultyStore, Gate
 
 
@@ -165,6 +166,41 @@ async def test_a_position_says_how_far() -> None:
     planned = await world.plan(log := world.lose(), Until(position=wanted))
     assert (planned.reached, planned.rebuilt.stopped) == (wanted, True)
     await world.begin_era(log, planned)
+    assert names(await world.started(log)) == ["before"]
+
+
+async def test_a_time_leaves_out_snapshots_that_hold_what_was_written_later() -> None:
+    world = await Disaster().begin()
+    await Writer(world.cluster).open("idle")  # Its clock, and so the machine's time, stands at 1.
+    first = await world.snapshot(cut=False)
+    world.writer.clock_ms = 1_000
+    await world.topic("before")
+    world.writer.clock_ms = 2_000
+    await world.topic("behind")
+    later = await world.snapshot(cut=False)
+    await world.archive(first.position, world.head)
+    assert world.whole.machine.time_ms == 1
+    planned = await world.plan(log := world.lose(), Until(time_ms=1_999))
+    assert planned.rebuilt.begun == first.position
+    everything = await world.plan(log, Until(time_ms=2_000))
+    assert (everything.rebuilt.begun, everything.rebuilt.stopped) == (later.position, False)
+    await world.begin_era(log, planned)
+    assert names(await world.started(log)) == ["before"]
+
+
+async def test_a_time_before_an_era_began_leads_to_the_log_of_the_era_before() -> None:
+    world = await Disaster().begin()
+    first = await world.snapshot(cut=False)
+    world.writer.clock_ms = 500
+    await world.topic("before")
+    world.writer.clock_ms = 900
+    await world.topic("behind")
+    await world.archive(first.position, world.head)
+    assert (await world.recover(world.lose())).began_ms == 1_000
+    log = world.lose()
+    assert (await world.plan(log, Until(time_ms=1_000))).rebuilt.begun == first_position(2)
+    marker = await world.recover(log, Until(time_ms=899))
+    assert marker.era == 3
     assert names(await world.started(log)) == ["before"]
 
 
