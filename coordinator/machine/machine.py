@@ -65,7 +65,7 @@ from coordinator.tables.administration.credentials import Credentials
 from coordinator.tables.administration.delegation_tokens import DelegationTokens
 from coordinator.tables.administration.dynamic_configs import DynamicConfigs
 from coordinator.tables.administration.quota_usage import QuotaUsage
-from coordinator.tables.eras import Eras
+from coordinator.tables.eras import EraRow, Eras
 from coordinator.tables.exports import Exports
 from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
@@ -173,10 +173,11 @@ class Machine:
         self.position = begun
         for row in tuple(self.incarnations):
             self._end(row.incarnation)
-        self.eras.begin(
-            begun,
-            {(row.topic_id, row.partition): row.end_offset for row in self.partitions.written()},
-        )
+        written = {(row.topic_id, row.partition): row for row in self.partitions.written()}
+        ends = {place: row.end_offset for place, row in written.items()}
+        stable = {place: row.last_stable for place, row in written.items()}
+        opened = {place: offset for place, offset in stable.items() if offset < ends[place]}
+        self.eras.begin(EraRow(begun, ends, opened))
         self.producer_ids.begin_era(era_of(begun))
         self._transaction_applier.begin_era(Moment(begun, self.time_ms))
         self._digest = roll(self._digest, begun, ())

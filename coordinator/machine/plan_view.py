@@ -57,7 +57,8 @@ def topic_plan(
     are dense. An aborted transaction is [producer id, first offset, offset of its marker]: the
     batches of that producer between are not committed. The plan of a partition reaches to `end`,
     which is before `stable` (the last stable offset) when there are too many rows. `compacted`: log
-    compaction may have removed records below the end.
+    compaction may have removed records below the end. `eras`: for each era after the first, where it
+    began, and the last stable offset there: who has read further in an era before has what was lost.
 
     Raises KafkaError (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION).
     """
@@ -75,7 +76,8 @@ def topic_plan(
             reason = f"topic {topic.name} has no partition {number}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
         view = _partition_plan(partition, from_offset, rows)
-        views.append(view | {"compacted": is_compacted or partition.clean_to > 0})
+        eras = [[row.begun, row.stable_end_of((topic_id, number))] for row in machine.eras.rows]
+        views.append(view | {"compacted": is_compacted or partition.clean_to > 0, "eras": eras})
     view = {
         "topic": topic.name,
         "topic_id": topic_id.hex(),

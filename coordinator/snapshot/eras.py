@@ -12,7 +12,8 @@ from coordinator.snapshot.stream import BlockReader, BlockWriter
 from coordinator.tables.eras import EraRow, Eras
 
 _PLACE: Final = tuple_of({"[0]": TOPIC_ID, "[1]": UINT})
-_ERA: Final[Layout[EraRow]] = fields_of(EraRow, begun=POSITION, ends=mapping_of(_PLACE, UINT))
+_ENDS: Final = mapping_of(_PLACE, UINT)
+_ERA: Final[Layout[EraRow]] = fields_of(EraRow, begun=POSITION, ends=_ENDS, stable_ends=_ENDS)
 
 
 def has_eras(eras: Eras) -> bool:

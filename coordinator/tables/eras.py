@@ -26,6 +26,12 @@ class EraRow:
     begun: Position
     ends: Mapping[tuple[TopicId, UInt63], UInt63]
     """End offsets there; of partitions that had got records."""
+    stable_ends: Mapping[tuple[TopicId, UInt63], UInt63]
+    """Last stable offsets there, of partitions in which transactions were open: those were aborted."""
+
+    def stable_end_of(self, place: tuple[TopicId, int]) -> int:
+        """Where what was stable of the partition ended; 0 when it had no records."""
+        return self.stable_ends.get(place, self.ends.get(place, 0))
 
 
 class EpochEnd(NamedTuple):
@@ -64,10 +70,10 @@ class Eras:
             return _NO_END
         return EpochEnd(epoch, following.ends.get(place, 0))
 
-    def begin(self, begun: Position, ends: Mapping[tuple[TopicId, int], int]) -> None:
-        """An era begins there, with partitions that end there."""
-        assert leader_epoch(begun) > self.leader_epoch
-        self.set((*self.rows, EraRow(begun, ends)))
+    def begin(self, row: EraRow) -> None:
+        """That one begins."""
+        assert leader_epoch(row.begun) > self.leader_epoch
+        self.set((*self.rows, row))
 
     def set(self, rows: tuple[EraRow, ...]) -> None:
         """Have these, out of a snapshot."""

@@ -81,6 +81,15 @@ class PlannedSpan(NamedTuple):
         return self.key.startswith(SEGMENTS)
 
 
+class EraBeginning(NamedTuple):
+    """A log that was lost began anew there, with what is left of it."""
+
+    begun: int
+    """Position."""
+    stable: int
+    """The partition's last stable offset there: of the era before, nothing behind it is left."""
+
+
 class PartitionPlan(NamedTuple):
     partition: int
     log_start: int
@@ -94,10 +103,16 @@ class PartitionPlan(NamedTuple):
     aborted: tuple[Aborted, ...] = ()
     compacted: bool = False
     """Log compaction may have removed records."""
+    eras: tuple[EraBeginning, ...] = ()
+    """Those after the first, oldest first."""
 
     @property
     def byte_count(self) -> int:
         return sum(span.length for span in self.spans)
+
+    def kept_of(self, position: int) -> int | None:
+        """Returns the last stable offset that is left of the era that the position is of; None: all of it."""
+        return next((one.stable for one in self.eras if one.begun > position), None)
 
 
 class TopicPlan(NamedTuple):
@@ -183,6 +198,7 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
                 tuple(int(offset) for offset in part["markers"]),
                 tuple(Aborted(*map(int, row)) for row in part["aborted"]),
                 bool(part["compacted"]),
+                tuple(EraBeginning(*map(int, row)) for row in part.get("eras", ())),
             )
         return TopicPlan(
             topic=str(answer["topic"]),
@@ -314,7 +330,7 @@ def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int =
     yet at the `position` at which the table's last records were planned.
 
     Neither ever goes back, unless an older log is put back. Once that one has grown past the
-    table, `last_records` show it.
+    table, `last_records` show it. A log that was lost and recovered says itself how much of it is left.
     """
     reasons = [
         f"partition {number}: the table has what is before offset {offset}, "
@@ -329,6 +345,21 @@ def check_not_ahead(plan: TopicPlan, offsets: Mapping[int, int], position: int =
         )
     if reasons:
         raise ahead_error(plan.topic, reasons)
+    check_not_lost(plan, offsets, position)
+
+
+def check_not_lost(plan: TopicPlan, offsets: Mapping[int, int], position: int) -> None:
+    """Raises AheadError when a table whose last records were planned at the `position` has what was
+    lost of that era's log. A position of 0 tells nothing."""
+    kept = {number: part.kept_of(position) for number, part in plan.partitions.items()}
+    reasons = [
+        f"partition {number}: the table has what is before offset {offset}, and of the log that it was "
+        f"made from only what is before {end} was recovered"
+        for number, offset in sorted(offsets.items())
+        if position and (end := kept.get(number)) is not None and offset > end
+    ]
+    if reasons:
+        raise ahead_error(plan.topic, reasons)
 
 
 def ahead_error(topic: str, reasons: Sequence[str]) -> AheadError:
@@ -337,8 +368,8 @@ def ahead_error(topic: str, reasons: Sequence[str]) -> AheadError:
     if len(reasons) > AHEAD_SHOWN_MAX:
         shown += f"; and {len(reasons) - AHEAD_SHOWN_MAX} more"
     return AheadError(
-        f"{topic}, {shown}: the table is ahead of the log, so an older log was put back, or this is "
-        "not the cluster that the table was made from; put the newer log back, or, if its records "
+        f"{topic}, {shown}: the table is ahead of the log, so an older log was put back, or the "
+        "log was recovered without its end, or this is not the cluster that the table was made from; put the newer log back, or, if its records "
         "are gone for good, make the table anew from what is left with `frazil export reset-offsets "
         f"--topic {topic} --to earliest`, or set table.name.{topic} to a new table"
     )

@@ -23,7 +23,7 @@ from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import Unwanted, deleted_unless_committed, rows_at_or_after
 from iceberg_export.plan.agent_client import Topic
-from iceberg_export.plan.splits import TopicPlan, check_not_ahead
+from iceberg_export.plan.splits import TopicPlan, check_not_ahead, check_not_lost
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, state, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
@@ -66,7 +66,11 @@ class WantedOffsets(NamedTuple):
         of them any more.
         """
         state = readable_state(self.table)
-        check_not_ahead(self.plan, {**(state.offsets if state else {}), **self.offsets})
+        known = state.offsets if state else {}
+        check_not_ahead(self.plan, {**known, **self.offsets})
+        if state is not None:
+            stays = {p: min(offset, self.offsets.get(p, offset)) for p, offset in known.items()}
+            check_not_lost(self.plan, stays, state.position)
         return state
 
 

@@ -6,6 +6,7 @@ from coordinator.commands.entries import AllocateProducerIds, ProducerIdsAllocat
 from coordinator.commands.job_commands import ClaimJobs, JobKind
 from coordinator.commands.transaction_commands import InitProducer, ProducerInitialized
 from coordinator.machine.machine import Machine
+from coordinator.machine.plan_view import topic_plan
 from coordinator.snapshot.snapshot import dump, is_dump_of, restore
 from coordinator.tables.eras import UNKNOWN_EPOCH, EpochEnd
 from protocol.errors import ErrorCode
@@ -132,3 +133,18 @@ def test_an_era_begins_behind_all_that_was_applied() -> None:
     machine = history(1, steps=50).machine
     with pytest.raises(AssertionError):
         machine.begin_era(Position(machine.position + 1), snapshot_key=KEY)
+
+
+def test_what_was_stable_ends_in_an_era_where_a_transaction_was_open() -> None:
+    story, agent, topic_id = begun(partitions=3)
+    producer_id, epoch = story.producer(agent, "pay")
+    story.commit(agent, span(topic_id, plain(records=4)))
+    story.commit(agent, span(topic_id, batch(producer_id, 0, epoch=epoch, instance=OF_EPOCH)))
+    story.commit(agent, span(topic_id, plain(records=3)))
+    story.commit(agent, span(topic_id, plain(records=5), partition=1))
+    machine = Machine()
+    restore(machine, dump(in_second_era(story.machine)))
+    (era,) = machine.eras.rows
+    assert [era.stable_end_of((topic_id, number)) for number in range(3)] == [4, 5, 0]
+    views = topic_plan(machine, topic_id).view["partitions"]
+    assert [view["eras"] for view in views] == [[[SECOND, end]] for end in (4, 5, 0)]

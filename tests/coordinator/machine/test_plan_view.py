@@ -43,6 +43,7 @@ def test_the_plan_holds_the_spans_of_every_partition():
                 "markers": [],
                 "aborted": [],
                 "compacted": False,
+                "eras": [],
             },
             {
                 "partition": 1,
@@ -56,6 +57,7 @@ def test_the_plan_holds_the_spans_of_every_partition():
                 "markers": [],
                 "aborted": [],
                 "compacted": False,
+                "eras": [],
             },
         ],
     }

@@ -19,7 +19,7 @@ from iceberg_export.table.catalog import open_catalog
 from iceberg_export.table.commit import Pause
 from iceberg_export.tasks.run_splits import TaskRunner
 from protocol.records import TRANSACTIONAL, Record, build_batch, empty_batch, patch
-from protocol.types import Incarnation
+from protocol.types import Incarnation, Position, era_of, first_position
 from storage.formats.spans import ObjectId, ObjectKind
 from tests.iceberg_export.kit.http import Asked
 from tests.iceberg_export.kit.tasks import HereRunner
@@ -77,6 +77,8 @@ class World:
         """By topic: the offsets last reported."""
         self.chunk_number = 0
         self.position = (1 << 48) + 99
+        self.eras: list[tuple[int, dict[tuple[str, int], int]]] = []
+        """Those after the first: where each began, and where what was stable ended."""
         self.rows_max: int | None = None
         """Spans in one answer about a partition; for logs without transactions."""
         self.pins: dict[str, int] = {}
@@ -143,11 +145,24 @@ class World:
 
     def backup(self) -> dict[str, Any]:
         """A copy of the log as it is, for `put_back`. Objects are not in it."""
-        return copy.deepcopy({"topics": self.topics, "position": self.position})
+        return copy.deepcopy({"topics": self.topics, "position": self.position, "eras": self.eras})
 
     def put_back(self, backup: dict[str, Any]) -> None:
         """The log is what it was. New chunks have other names than all before them."""
         vars(self).update(copy.deepcopy(backup))
+
+    def recover(self) -> None:
+        """The log that there is begins anew: open transactions are aborted."""
+        self.position = begun = first_position(era_of(Position(self.position)) + 1)
+        logs = {
+            (name, number): log
+            for name, (_, partitions) in self.topics.items()
+            for number, log in enumerate(partitions)
+        }
+        self.eras = [*self.eras, (begun, {place: log.stable for place, log in logs.items()})]
+        for (name, number), log in logs.items():
+            for producer_id in [*log.open]:
+                self.end(name, number, producer_id, commit=False)
 
     def compact(self, topic: str, partition: int, keep: set[int], spans: int | None = None) -> None:
         """Moves all, or the first `spans`, into a segment, one batch for each record that stays."""
@@ -189,6 +204,7 @@ class World:
                     "end": end,
                     "stable": stable,
                     "compacted": log.compacted,
+                    "eras": [[begun, ends.get((topic, number), 0)] for begun, ends in self.eras],
                     "spans": spans,
                     "markers": [offset for offset in log.markers if first <= offset < end],
                     "aborted": sorted(

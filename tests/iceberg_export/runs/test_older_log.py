@@ -27,7 +27,7 @@ from iceberg_export.verify.proof import verify_topic
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.place import TABLE, place
 from tests.iceberg_export.kit.tasks import HereRunner
-from tests.iceberg_export.kit.world import Log, World, some_records
+from tests.iceberg_export.kit.world import InTransaction, Log, World, some_records
 
 
 @pytest.fixture
@@ -68,7 +68,8 @@ def test_an_export_is_refused_and_nothing_is_committed(here):
     assert said == (
         "orders, partition 0: the table has what is before offset 10, the log ends at 5; "
         "the table was written when the log was at position 1:101, the log is at 1:100: the table is "
-        "ahead of the log, so an older log was put back, or this is not the cluster that the table "
+        "ahead of the log, so an older log was put back, or the log was recovered without its end, or this is "
+        "not the cluster that the table "
         "was made from; put the newer log back, or, if its records are gone for good, make the table "
         "anew from what is left with `frazil export reset-offsets --topic orders --to earliest`, or "
         "set table.name.orders to a new table"
@@ -249,3 +250,60 @@ def test_other_topics_are_exported_and_the_exit_code_is_that_of_a_refusal(tmp_pa
         said.getvalue()
     )
     assert told == "others: 3 records in 1 files into table frazil.others\n"
+
+
+def recovered_without_the_end_of_a_transaction(here):
+    """The table has a transaction that the log has open where it is lost, and ends with another's record."""
+    world = here.world
+    records = some_records(3, here.log().end)
+    world.commit("orders", {0: [InTransaction(7, records)], 1: [some_records(2, here.log(1).end)]})
+    world.commit("orders", {0: [some_records(2, here.log().end)]})
+    older = world.backup()
+    world.end("orders", 0, 7, commit=True)
+    here.export()
+    world.put_back(older)
+    world.recover()
+
+
+@pytest.mark.promise("P7")
+def test_a_transaction_whose_end_was_lost_is_in_no_table_that_goes_on(here):
+    here.world.put_back(here.newer)
+    recovered_without_the_end_of_a_transaction(here)
+    assert here.log().end == here.state().offsets[0], "the log is as long as the table"
+    said = refused(here.export)
+    assert (
+        "partition 0: the table has what is before offset 16, and of the log that it was made from only"
+        " what is before 10 was recovered: the table is ahead of the log"
+    ) in said
+    assert "partition 1" not in said
+    job = here.job()
+    assert topic_status(job, here.topic(job), LetterCounts()).problem == said
+    assert refused(verify_topic, job, here.topic(job)) == said
+
+
+def test_a_table_with_what_was_recovered_alone_goes_on(here):
+    here.world.put_back(here.newer)
+    fill(here, 0, 1)
+    before = here.world.backup()
+    here.export()
+    fill(here, 1)
+    here.world.put_back(before)
+    here.world.recover()
+    fill(here, 0, 1)
+    assert here.export().rows == 10
+    here.world.recover()
+    assert here.export().rows == 0
+    assert here.verify().problems == ()
+    assert here.rows() == here.wanted()
+
+
+def test_a_reset_to_what_was_recovered_mends_a_table_and_one_behind_it_does_not(here):
+    here.world.put_back(here.newer)
+    recovered_without_the_end_of_a_transaction(here)
+    fill(here, 0, 1)
+    for to in ({0: 12}, {1: 5}):
+        assert "only what is before 10 was recovered" in refused(here.reset, to)
+    assert here.reset({0: 10}).rows_removed == 5
+    here.export()
+    assert here.rows() == here.wanted()
+    assert here.verify().problems == ()
