@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.log import log_tail
+from tests.faults.disaster import REFUSED, ends_refused
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
-from tests.parts.process import Child
 from tests.parts.servers import (
     EtcdServer,
     Frazil,
@@ -32,17 +32,8 @@ from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
-REFUSED = "the metadata log is older than the object store"
 ROUNDS = 10
 BUMPED = ("--bump-revision", "1000000000", "--mark-compacted")
-
-
-def _ends_refused(child: Child) -> None:
-    """Start it and see it end by itself, with the sentence."""
-    with pytest.raises(AssertionError, match="ended by itself"):
-        child.start(lambda: False, seconds=60)
-    assert REFUSED in child.tail()
-    assert child.tail().endswith(" [older-log]")
 
 
 def _collect(agent: Frazil, rounds: int) -> None:
@@ -97,7 +88,7 @@ def test_an_older_log_file_is_refused_and_the_newer_one_has_everything(tmp_path:
     assert before
     _restore_file(log, tmp_path / "older.db")
     for _ in range(2):
-        _ends_refused(agent.child)
+        ends_refused(agent.child)
     assert _chunks(tmp_path / "data" / "objects") == before
     doctor = subprocess.run(
         [agent.child.argv[0], "doctor", *_doctor_flags(tmp_path / "data")],
@@ -143,7 +134,7 @@ def test_a_restored_backup_of_etcd_is_refused_and_the_newer_data_have_everything
         etcd.restore(tmp_path / "backup", *flags)
         etcd.start()
         at_once(_acknowledges_nothing_and_ends, cluster.agents)
-        at_once(_ends_refused, [agent.child for agent in cluster.agents])
+        at_once(ends_refused, [agent.child for agent in cluster.agents])
         assert set(before) <= set(_chunks(tmp_path / "own-minio"))
         etcd.stop()
         shutil.rmtree(etcd.data)
