@@ -388,6 +388,7 @@ class Agent:
             writer=writer,
             tasks=tasks,
             entry_ms=time.now_ms,
+            store_ms=time.store_ms,
             snapshots=SnapshotStore(self._use.by("start"), self._cluster),
             before_joining=self._find_no_truncation,
         )

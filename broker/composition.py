@@ -77,13 +77,14 @@ def compose(
     writer: Writer,
     tasks: asyncio.TaskGroup,
     entry_ms: Callable[[], int],
+    store_ms: Callable[[], int] | None = None,
     snapshots: SnapshotSource | None = None,
     before_joining: Callable[[], Awaitable[None]] | None = None,
     factory: GroupFactory = GROUP_FACTORY,
 ) -> Node:
     """All that serves clients, and the coordinator below it.
 
-    `entry_ms`: the time to write into entries; `factory`: how groups are made; others: `LogClient`'s.
+    `entry_ms`: the time to write into entries; `store_ms`: the object store's, None: it is the wall clock's; `factory`: how groups are made; others: `LogClient`'s.
     """
     log_client = LogClient(
         parts.log,
@@ -142,6 +143,7 @@ def compose(
         telemetry=_telemetry(settings, parts, log_client, slices, off_loop),
         quotas=_quotas(settings, parts, log_client),
         now_ms=parts.now_ms,
+        store_ms=store_ms or parts.now_ms,
         boot_ms=parts.boot_ms,
         rng=parts.rng,
         rights=rights,

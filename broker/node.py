@@ -127,6 +127,8 @@ class Node:
     quotas: "Quotas"
     now_ms: Callable[[], int]
     """Wall clock, ms since the epoch."""
+    store_ms: Callable[[], int]
+    """The same by the object store's clock, as it was read last; by the wall clock before."""
     boot_ms: Callable[[], int]
     """Boot-time clock, ms; for durations, and for what must not follow the wall clock."""
     rng: random.Random

@@ -74,6 +74,10 @@ class AgreedClock:
         latest_ms = min(self._believed_offset_ms, self._store_offset_ms) + boot_ms + TOLERANCE_MS
         return min(wall_ms, latest_ms)
 
+    def store_ms(self, *, wall_ms: int, boot_ms: int) -> int:
+        """What the store's clock shows; the wall clock before that was measured."""
+        return wall_ms if self._store_offset_ms is None else self._store_offset_ms + boot_ms
+
     def skew_ms(self, *, wall_ms: int, boot_ms: int) -> int:
         """How far the wall clock is ahead of the store's; 0 before that was measured."""
         if self._store_offset_ms is None:

@@ -417,6 +417,7 @@ class _Request:
             self._node.producing.rules.of(topic),
             version=self._call.version,
             now_ms=self._node.now_ms(),
+            store_ms=self._node.store_ms(),
             find_schema=self._node.log_client.machine.schemas.by_id,
         )
 

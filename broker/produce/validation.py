@@ -20,6 +20,9 @@ whose newest timestamp is said to be before its base counts as being of now, unt
 chunk and is opened (`storage.formats.walk`). What is left is a header that says too little, though not less
 than its base: until then its later records are not found by their time.
 
+The clock of this machine may be wrong. A timestamp is out of bounds when it is by the object store's clock as well:
+what is refused for its timestamp its sender gives up for good.
+
 Left out: sequences and transactions (`broker.transactions.batch_transactions`, and the log decides), whether the
 topic exists.
 """
@@ -133,9 +136,13 @@ def validate(
     *,
     version: int,
     now_ms: int,
+    store_ms: int | None = None,
     find_schema: FindSchema = without_schemas,
 ) -> Read | Unread:
-    """Check what a Produce request of `version` holds for one partition of `topic`."""
+    """Check what a Produce request of `version` holds for one partition of `topic`.
+
+    `now_ms`: by this machine's clock; `store_ms`: by the object store's, None: it is the same.
+    """
     if data is None:
         return InvalidBatch(ErrorCode.INVALID_RECORD, "a partition without a record batch")
     header = records.check_batch(
@@ -148,12 +155,13 @@ def validate(
         return InvalidBatch(header)
     if header.is_log_append_time or (header.is_transactional and header.producer_id < 0):
         return _refuse_attributes(header)
+    demands = _Demands(topic, now_ms, now_ms if store_ms is None else store_ms, find_schema)
     if (
         _looks_at_records(topic)
         or _recodes(header, topic)
-        or not _timestamps_are_fine(header, topic, now_ms)
+        or not _timestamps_are_fine(header, demands)
     ):
-        return _open(data, header, _Demands(topic, now_ms, find_schema))
+        return _open(data, header, demands)
     if topic.timestamp_type != "CreateTime":
         return _stamped(bytearray(data), now_ms)
     newest = header.max_timestamp
@@ -180,18 +188,36 @@ def _refuse_attributes(header: BatchHeader) -> InvalidBatch:
     return InvalidBatch(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
 
 
-def _timestamps_are_fine(header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:
+class _Demands(NamedTuple):
+    """What records are held to."""
+
+    topic: TopicSettings
+    now_ms: int
+    store_ms: int
+    find_schema: FindSchema
+
+    @property
+    def oldest_ms(self) -> int:
+        """What a record's timestamp may be at least."""
+        return min(self.now_ms, self.store_ms) - self.topic.timestamp_before_max_ms
+
+    @property
+    def newest_ms(self) -> int:
+        """What it may be at most."""
+        return max(self.now_ms, self.store_ms) + self.topic.timestamp_after_max_ms
+
+
+def _timestamps_are_fine(header: BatchHeader, demands: _Demands) -> bool:
     """True when the header alone proves that no record's timestamp is out of bounds.
 
     The newest timestamp bounds them all from above, unless the base timestamp gives it away as a
     lie; from below nothing in the header does.
     """
-    if topic.timestamp_type != "CreateTime":
+    if demands.topic.timestamp_type != "CreateTime":
         return True
     return (
-        topic.timestamp_before_max_ms >= LONG_MAX
-        and header.max_timestamp - now_ms <= topic.timestamp_after_max_ms
-        and header.base_timestamp - now_ms <= topic.timestamp_after_max_ms
+        demands.topic.timestamp_before_max_ms >= LONG_MAX
+        and max(header.max_timestamp, header.base_timestamp) <= demands.newest_ms
     )
 
 
@@ -199,14 +225,6 @@ def _newest_possible(header: BatchHeader, topic: TopicSettings, now_ms: int) -> 
     """Of a batch of which nothing is known but its first record's timestamp."""
     newest = max(header.base_timestamp, now_ms) + AHEAD_MS
     return min(newest, now_ms + topic.timestamp_after_max_ms)
-
-
-class _Demands(NamedTuple):
-    """What records are held to."""
-
-    topic: TopicSettings
-    now_ms: int
-    find_schema: FindSchema
 
 
 def _open(data: memoryview, header: BatchHeader, demands: _Demands) -> Read | Unread:
@@ -294,7 +312,7 @@ def _look(
     content: memoryview, header: BatchHeader, demands: _Demands
 ) -> Sliced[InvalidBatch | int]:
     """The newest timestamp of the records, unless one of them must not be taken. Raises ProtocolError."""
-    topic, now_ms, find_schema = demands
+    topic, find_schema = demands.topic, demands.find_schema
     refused = _Refused()
     newest = records.NO_TIMESTAMP
     places = topic.checks_value_schemas
@@ -302,7 +320,7 @@ def _look(
         if heads.timestamp_deltas:
             newest = max(newest, header.base_timestamp + max(heads.timestamp_deltas))
             strangers = _strangers(content, heads, topic, find_schema) if places else {}
-            if strangers or not _are_fine(heads, header, topic, now_ms):
+            if strangers or not _are_fine(heads, header, demands):
                 _name_wrong(heads, header, demands, strangers, refused)
         yield
     return refused.verdict() if refused.count else min(newest, LONG_MAX)
@@ -329,12 +347,12 @@ def _strangers(
     return unknown
 
 
-def _are_fine(heads: Heads, header: BatchHeader, topic: TopicSettings, now_ms: int) -> bool:
+def _are_fine(heads: Heads, header: BatchHeader, demands: _Demands) -> bool:
     """None of them can be wrong, as far as all together tell."""
+    topic = demands.topic
     base, deltas = header.base_timestamp, heads.timestamp_deltas
     if topic.timestamp_type == "CreateTime" and (
-        base + max(deltas) - now_ms > topic.timestamp_after_max_ms
-        or now_ms - base - min(deltas) > topic.timestamp_before_max_ms
+        base + max(deltas) > demands.newest_ms or base + min(deltas) < demands.oldest_ms
     ):
         return False
     if topic.compacted and heads.keyless:
@@ -359,13 +377,11 @@ def _name_wrong(
     strangers: dict[int, tuple[str, int]],
     refused: _Refused,
 ) -> None:
-    topic, now_ms, _ = demands
+    topic, oldest, newest = demands.topic, demands.oldest_ms, demands.newest_ms
     keyless = set(heads.keyless) if topic.compacted else set()
     flagged = set(heads.flagged) if topic.validates_records else set()
     checks_offsets = _checks_offsets(header, topic)
     checks_timestamps = topic.timestamp_type == "CreateTime"
-    oldest = now_ms - topic.timestamp_before_max_ms
-    newest = now_ms + topic.timestamp_after_max_ms
     rows = zip(heads.timestamp_deltas, heads.offset_deltas, strict=False)
     for index, (timestamp_delta, offset_delta) in enumerate(rows, heads.first):
         timestamp = header.base_timestamp + timestamp_delta

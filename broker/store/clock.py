@@ -60,6 +60,10 @@ class StoreTime:
         """The time to write into entries."""
         return self._clock.now_ms(wall_ms=self._wall_ms(), boot_ms=self._boot_ms())
 
+    def store_ms(self) -> int:
+        """The time by the store's clock; by the wall clock before that was measured."""
+        return self._clock.store_ms(wall_ms=self._wall_ms(), boot_ms=self._boot_ms())
+
     def skew_ms(self) -> int:
         """How far the wall clock is ahead of the store's."""
         return self._clock.skew_ms(wall_ms=self._wall_ms(), boot_ms=self._boot_ms())

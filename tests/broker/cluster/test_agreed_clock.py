@@ -32,6 +32,13 @@ def test_clocks_that_agree_are_taken_as_they_are() -> None:
     assert clock.now_ms(wall_ms=NOON_MS + YEAR_MS, boot_ms=500 + YEAR_MS) == NOON_MS + YEAR_MS
 
 
+def test_the_stores_clock_goes_on_by_boot_time_whatever_the_wall_clock_does() -> None:
+    clock = AgreedClock(wall_ms=NOON_MS, boot_ms=500)
+    assert clock.store_ms(wall_ms=NOON_MS + 3, boot_ms=503) == NOON_MS + 3
+    clock.measured(store_ms=NOON_MS - 59_000, wall_ms=NOON_MS, boot_ms=500)
+    assert clock.store_ms(wall_ms=NOON_MS - YEAR_MS, boot_ms=507) == NOON_MS - 59_000 + 7
+
+
 def test_clock_that_is_behind_is_taken_as_it_is() -> None:
     clock = AgreedClock(wall_ms=NOON_MS, boot_ms=0)
     clock.measured(store_ms=NOON_MS + YEAR_MS, wall_ms=NOON_MS, boot_ms=0)

@@ -258,6 +258,25 @@ def test_old_timestamps_are_refused_only_where_a_bound_is_set() -> None:
     assert isinstance(_validate(batch(), bounded), ValidBatch)
 
 
+@pytest.mark.parametrize("off_ms", [-FAR_MS, FAR_MS])
+@pytest.mark.parametrize("validates_records", [False, True])
+def test_a_clock_that_is_wrong_refuses_no_timestamp_that_is_right_by_the_stores(
+    off_ms: int, *, validates_records: bool
+) -> None:
+    """What is refused for its timestamp its sender gives up for good."""
+    topic = replace(PLAIN, timestamp_before_max_ms=3_600_000, validates_records=validates_records)
+
+    def taken(timestamp: int, store_ms: int) -> bool:
+        data = memoryview(bytes(batch(timestamp=timestamp)))
+        verdict = validate(data, topic, version=9, now_ms=NOW_MS + off_ms, store_ms=store_ms)
+        return isinstance(verdict, ValidBatch)
+
+    assert taken(NOW_MS, NOW_MS)
+    assert not taken(NOW_MS, NOW_MS + off_ms)
+    assert not taken(NOW_MS + 2 * FAR_MS, NOW_MS)
+    assert not taken(NOW_MS - 2 * FAR_MS, NOW_MS)
+
+
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_a_compacted_topic_takes_no_record_without_a_key(codec) -> None:
     compacted = replace(PLAIN, compacted=True)
