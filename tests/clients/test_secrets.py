@@ -180,7 +180,7 @@ def all_that_can_be_seen(
     found |= {f"GET {path}": told for path, told in of_http(planted).items()}
     place = ("--agent", f"http://127.0.0.1:{planted.http}", "--token-file", str(folder / "token"))
     found["frazil job run snapshot"] = printed("job", "run", "snapshot", *place)
-    objects = minio._folder / planted.bucket
+    objects = minio.data / planted.bucket
     deadline = time.monotonic() + PATIENCE_S
     while not any(
         b"bob" in one.read_bytes()

@@ -17,7 +17,7 @@ from tests.parts.cache import cache_folder
 from tests.parts.install import DOWNLOADS_MB, PARTS, RIVALS, missing
 from tests.screen import Screen
 
-BUILT = frozenset({"etcd", "minio", "go-clients"})
+BUILT = frozenset({"etcd", "minio", "go-clients", "libfaketime"})
 LOOK_EVERY_S = 1.0
 MB = 10**6
 

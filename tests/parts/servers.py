@@ -127,13 +127,13 @@ class MinioServer:
         """`md5`: ETags are MD5 sums, as clients expect that were made before 2025."""
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        self._folder = folder / "data"
-        self._folder.mkdir(parents=True)
+        self.data = folder / "data"
+        self.data.mkdir(parents=True)
         self._buckets = itertools.count()
         self._clients: dict[str, Any] = {}
         self.child = Child(
             [
-                *(str(install.minio()), "server", str(self._folder)),
+                *(str(install.minio()), "server", str(self.data)),
                 *(() if md5 else ("--no-compat",)),
                 *("--address", f"127.0.0.1:{self.port}"),
             ],
