@@ -511,6 +511,9 @@ TABLE: tuple[Row, ...] = (
     Row("frazil_clock_ahead_of_store_ms", GAUGE,
         "How far this agent's clock is ahead of the object store's; retention goes by the earlier.",
         lambda s: s.clock_skew_ms()),
+    Row("frazil_machine_time_behind_ms", GAUGE,
+        "How far the log's time, by which retention goes, is behind this agent's clock.",
+        lambda s: s.now_ms() - s.log_client.machine.time_ms),
 )  # fmt: skip
 
 LATENCY = "frazil_request_seconds"

@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults.drawn.plan import Stage
 from tests.faults.drawn.report import page
-from tests.faults.drawn.run import run
+from tests.faults.drawn.run import run, stage_here
 
 REPORTS = Path("build/faults")
 
@@ -40,12 +39,14 @@ def main() -> None:
             Path(folder),
             seed,
             options.seconds,
-            Stage(members=options.etcd),
+            stage_here(members=options.etcd),
             lambda told: print(told, flush=True),
         )
     report.write_text(page(recorded))
     for what, count in recorded.counts.items():
         print(f"{count:8,} {what}")
+    for told in recorded.notes:
+        print(told)
     for told in recorded.wrong:
         print(f"WRONG: {told}")
     took_s = time.monotonic() - began_s

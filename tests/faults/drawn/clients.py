@@ -1,16 +1,18 @@
-"""The steady load with the time of each acknowledgement, and a group that reads what it writes."""
+"""The steady load with the time of each acknowledgement, a group that reads what it writes, and a transaction
+that stays open."""
 
 import threading
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from typing_extensions import override
 
 from tests.faults.drawn.recorded import Ack
 from tests.faults.load import Load
 
 POLL_S = 0.2
+COMMIT_S = 10.0
 AT_A_TIME = 200
 
 
@@ -28,6 +30,37 @@ class TimedLoad(Load):
         super()._delivered(error, message)
         if error is None:
             self.acks.append(Ack(time.monotonic(), message.latency()))
+
+
+class Patient:
+    """A transaction that is open from the beginning to the end: no clock that jumps may end it."""
+
+    def __init__(self, bootstrap: str, topic: str, seconds: float) -> None:
+        """`seconds`: how long it will be open, at most. Its record is there when this returns."""
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"{topic}-patient",
+                "transaction.timeout.ms": int(seconds * 1000),
+                "socket.timeout.ms": 5_000,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(60)
+        self._producer.begin_transaction()
+        self._producer.produce(topic, b"open all the time")
+        assert self._producer.flush(60) == 0, "the record of the open transaction is not there"
+
+    def is_committed(self) -> bool:
+        """After another try. Raises AssertionError when somebody has ended it."""
+        try:
+            self._producer.commit_transaction(COMMIT_S)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise AssertionError(str(error)) from error
+            return False
+        return True
 
 
 class Readers:

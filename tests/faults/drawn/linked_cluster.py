@@ -1,5 +1,6 @@
 """A cluster of real processes on links that can be cut, and what befalls them."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -8,6 +9,8 @@ from tests.faults.drawn.link import Link, Network
 from tests.faults.drawn.plan import CLIENTS, STORE, Fault, Stage, link
 from tests.parts.process import Child
 from tests.parts.servers import Etcd, Frazil, FrazilCluster, MinioServer
+from tests.parts.small_disk import SmallDisk
+from tests.parts.wall_clock import WallClock
 
 SETTINGS = (
     *("lease.ttl.ms=3000", "session.deadline.ms=2000", "session.read.ms=500"),
@@ -15,7 +18,14 @@ SETTINGS = (
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
     # Of the default, 10, clients would get that many transactions a second.
     "puts.per.second=1000",
+    # A clock that runs ahead is to have all chances to end a transaction, and to delete records.
+    "transaction.max.timeout.ms=86400000",
+    "log.retention.check.interval.ms=1000",
 )
+START_S_MAX = 20.0
+"""So long after a start an agent may still be at it."""
+CLOCK_SKEW = "[clock-skew]"
+"""How the last line ends of an agent that does not start since its clock is wrong."""
 
 
 class Part(Protocol):
@@ -26,7 +36,11 @@ class Part(Protocol):
 
 
 class LinkedCluster:
-    """Agents, and all that they and their clients reach, by links."""
+    """Agents, and all that they and their clients reach, by links.
+
+    An agent may end by itself at its start when its clock is wrong, if it says so; it is started again, as whatever
+    looks after it would do, once the clock is right.
+    """
 
     def __init__(
         self,
@@ -36,9 +50,17 @@ class LinkedCluster:
         members: Mapping[str, Part],
         minio: MinioServer,
         stage: Stage,
+        clocks: Mapping[str, WallClock],
+        disk: SmallDisk | None,
     ) -> None:
-        """`members`: of etcd, by name; they and the store run already."""
+        """`members`: of etcd, by name; they and the store run already. `clocks`: of agents, by name, if they can be
+        set; `disk`: the store's, if it can be full."""
         self.stage = stage
+        self._clocks, self._disk = clocks, disk
+        self._started_wrong: set[str] = set()
+        """Agents whose clock was another when they started, or may have been."""
+        self._started_s: dict[str, float] = {}
+        self._refusals = 0
         self.cluster = FrazilCluster(
             folder / "cluster",
             etcd,
@@ -54,6 +76,8 @@ class LinkedCluster:
         self._killed: set[str] = set()
         for name, agent in self.agents.items():
             self._lay(network, name, agent, members, minio)
+            if clock := clocks.get(name):
+                agent.child.env |= clock.env
 
     def _lay(
         self,
@@ -91,6 +115,20 @@ class LinkedCluster:
                 self._child(fault).kill()
             case "pause":
                 self._child(fault).pause()
+            case "ahead" | "behind":
+                if time.monotonic() < self._started_s.get(fault.target, 0.0) + START_S_MAX:
+                    self._started_wrong.add(fault.target)
+                self._clocks[fault.target].set(fault.amount)
+            case "drift":
+                self._clocks[fault.target].drift(fault.amount)
+            case "wrong-start":
+                self._started_wrong.add(fault.target)
+                self._child(fault).kill()
+                self._clocks[fault.target].set(fault.amount)
+                self._start(fault.target)
+            case "full":
+                assert self._disk is not None
+                self._disk.fill()
             case _:
                 self._links[fault.target].befall(fault.kind, fault.amount)
 
@@ -99,9 +137,14 @@ class LinkedCluster:
         match fault.kind:
             case "kill":
                 self._killed.discard(fault.target)
-                self._child(fault).start(lambda: True)
+                self._start(fault.target)
             case "pause":
                 self._child(fault).resume()
+            case "ahead" | "behind" | "drift" | "wrong-start":
+                self._clocks[fault.target].set(0.0)
+            case "full":
+                assert self._disk is not None
+                self._disk.heal()
             case _:
                 self._links[fault.target].heal()
 
@@ -109,19 +152,38 @@ class LinkedCluster:
         return self._parts[fault.target].child
 
     def ended(self) -> list[str]:
-        """Processes that are no more though nobody killed them; they are started again."""
+        """Processes that are no more and should be; they are started again."""
         found = []
         for name, part in self._parts.items():
-            if name not in self._killed and not part.child.running:
+            if name in self._killed or part.child.running:
+                continue
+            clock = self._clocks.get(name)
+            said_why = clock is not None and part.child.tail(1).endswith(CLOCK_SKEW)
+            if said_why and clock is not None and clock.ahead_s:
+                continue
+            if said_why:
+                self._refusals += 1
+            else:
                 found.append(f"{name} ended by itself:\n{part.child.tail(5)}")
-                part.child.start(lambda: True)
+            self._start(name)
         return found
+
+    def start_anew(self) -> None:
+        """Agents that were started with a wrong clock: what was believed then they believe for a day."""
+        for name in self._started_wrong:
+            self._parts[name].child.kill()
+            self._start(name)
+
+    def _start(self, name: str) -> None:
+        self._parts[name].child.start(lambda: True)
+        self._started_s[name] = time.monotonic()
 
     @property
     def damaged(self) -> dict[str, int]:
-        """How many pieces of answers were torn, and lost."""
+        """How many pieces of answers were torn, and lost, and how often an agent said that its clock is wrong."""
         links = self._links.values()
         return {
             "answers torn": sum(each.torn for each in links),
             "answers lost": sum(each.lost for each in links),
+            "starts refused for a wrong clock": self._refusals,
         }

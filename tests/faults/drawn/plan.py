@@ -18,10 +18,18 @@ GAP_S, GAP_S_MAX = 0.3, (1.5, 4.0, 8.0)
 LASTS_S = (0.5, 2.0, 5.0, 9.0)
 DELAYS_S = (0.02, 0.1, 0.5)
 
+AHEAD_S = (600.0, 7_200.0, 172_800.0)
+"""How wrong a clock is: S3 refuses what was signed more than a quarter of an hour before or later."""
+WRONG_STARTS_S = (-7_200.0, -600.0, 600.0, 7_200.0)
+DRIFTS = (-0.5, 0.05, 0.5)
+"""Seconds that a clock gains in each."""
+
 PROCESS_KINDS = ("kill", "pause")
 LINK_KINDS = ("cut", "half-open", "slow", "torn", "lost")
-KINDS = (*PROCESS_KINDS, *LINK_KINDS)
-BLOCKING = frozenset(KINDS) - {"slow"}
+CLOCK_KINDS = ("ahead", "behind", "drift", "wrong-start")
+DISK_KINDS = ("full",)
+KINDS = (*PROCESS_KINDS, *LINK_KINDS, *CLOCK_KINDS, *DISK_KINDS)
+BLOCKING = frozenset(KINDS) - {"slow", "drift"}
 """While one of these lasts little or nothing comes from its target."""
 EVERY = (2, 5, 20)
 CLIENTS, STORE = "clients", "s3"
@@ -34,14 +42,21 @@ class Stage:
     agents: int = 3
     members: int = 3
     """Of etcd: one, or three."""
+    sets_clocks: bool = True
+    """Whether the wall clocks of agents can be set."""
+    fills_disks: bool = True
+    """Whether the store has a disk that can be full."""
 
     def agent(self, index: int) -> str:
         return f"agent{index}"
 
     @property
     def processes(self) -> list[str]:
-        agents = [f"agent{index}" for index in range(self.agents)]
-        return [*agents, *self.etcd, STORE]
+        return [*self.agent_names, *self.etcd, STORE]
+
+    @property
+    def agent_names(self) -> list[str]:
+        return [self.agent(index) for index in range(self.agents)]
 
     @property
     def etcd(self) -> list[str]:
@@ -69,7 +84,8 @@ class Fault:
     at_s: float
     seconds: float
     amount: float = 0.0
-    """The seconds that what is slow takes, or of how many pieces of answers one is damaged."""
+    """The seconds that what is slow takes, or of how many pieces of answers one is damaged; the seconds that a clock is
+    wrong by, or that it gains in each."""
 
     @property
     def end_s(self) -> float:
@@ -77,11 +93,15 @@ class Fault:
 
     def told(self) -> str:
         for_so_long = f"for {self.seconds:g} s"
+        if self.kind in CLOCK_KINDS:
+            return self._told_of_clock()
         match self.kind:
             case "kill":
                 return f"{self.target} is killed, and started again {self.seconds:g} s later"
             case "pause":
                 return f"{self.target} stands still {for_so_long}"
+            case "full":
+                return f"the disk of {self.target} is full {for_so_long}"
             case "cut":
                 return f"{self.target} is cut {for_so_long}: connections break, new ones too"
             case "half-open":
@@ -97,16 +117,34 @@ class Fault:
         often = f"one of {self.amount:g} pieces of answers"
         return f"{self.target}: {often} {damage} and its connection breaks, {for_so_long}"
 
+    def _told_of_clock(self) -> str:
+        right = f"and is set right {self.seconds:g} s later"
+        minutes = abs(self.amount) / 60
+        length = f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
+        wrong = f"{length} {'ahead' if self.amount > 0 else 'behind'}"
+        match self.kind:
+            case "drift":
+                share = f"{abs(self.amount):.0%} too {'fast' if self.amount > 0 else 'slow'}"
+                return f"the clock of {self.target} goes {share}, {right}"
+            case "wrong-start":
+                return f"{self.target} is killed and starts with a clock {wrong}, which is set right {self.seconds:g} s later"
+            case _:
+                return f"the clock of {self.target} jumps to {wrong}, {right}"
+
 
 def link(of: str, to: str) -> str:
     return f"{of}→{to}"
 
 
 def draw(seed: int, seconds: float, stage: Stage) -> list[Fault]:
-    """The plan of a run; all faults are over when its time is."""
+    """The plan of a run; all faults are over when its time is.
+
+    What cannot be done on this stage is left out in the end: the rest is as it is elsewhere.
+    """
     rng = random.Random(seed)
     # Half of the kinds, as in the simulator, but some of each sort: a run is about something.
     kinds = {*rng.sample(PROCESS_KINDS, rng.choice((1, 2))), *rng.sample(LINK_KINDS, 3)}
+    kinds |= {*rng.sample(CLOCK_KINDS, 2), *rng.sample(DISK_KINDS, rng.choice((0, 1)))}
     faults: list[Fault] = []
     at_s, gap_s_max = FIRST_S, rng.choice(GAP_S_MAX)
     while at_s < seconds - min(LASTS_S):
@@ -114,18 +152,35 @@ def draw(seed: int, seconds: float, stage: Stage) -> list[Fault]:
         if _fits(fault, faults, stage):
             faults.append(fault)
         at_s += rng.uniform(GAP_S, gap_s_max)
-    return faults
+    return [fault for fault in faults if _can(stage, fault)]
+
+
+def _can(stage: Stage, fault: Fault) -> bool:
+    if fault.kind in CLOCK_KINDS:
+        return stage.sets_clocks
+    return stage.fills_disks or fault.kind not in DISK_KINDS
 
 
 def _drawn(
     rng: random.Random, name: str, at_s: float, seconds: float, kinds: Collection[str], stage: Stage
 ) -> Fault:
     kind = rng.choice(sorted(kinds))
-    target = rng.choice(stage.processes if kind in PROCESS_KINDS else stage.links)
+    target = rng.choice(_targets(kind, stage))
     lasts_s = min(rng.choice(LASTS_S), seconds - at_s)
     delay_s, every = rng.choice(DELAYS_S), rng.choice(EVERY)
-    amount = {"slow": delay_s, "torn": every, "lost": every}.get(kind, 0.0)
-    return Fault(name, kind, target, round(at_s, 3), round(lasts_s, 3), amount)
+    ahead_s, start_s, rate = rng.choice(AHEAD_S), rng.choice(WRONG_STARTS_S), rng.choice(DRIFTS)
+    amounts = {"slow": delay_s, "torn": every, "lost": every, "ahead": ahead_s, "behind": -ahead_s}
+    amounts |= {"drift": rate, "wrong-start": start_s}
+    return Fault(name, kind, target, round(at_s, 3), round(lasts_s, 3), amounts.get(kind, 0.0))
+
+
+def _targets(kind: str, stage: Stage) -> list[str]:
+    if kind in LINK_KINDS:
+        return stage.links
+    if kind in DISK_KINDS:
+        return [STORE]
+    # Clocks of Go's programs cannot be set.
+    return stage.processes if kind in PROCESS_KINDS else stage.agent_names
 
 
 def _fits(fault: Fault, faults: Sequence[Fault], stage: Stage) -> bool:

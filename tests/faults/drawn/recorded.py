@@ -51,7 +51,7 @@ class Recorded:
     @property
     def command(self) -> str:
         """That repeats it, as far as real processes can be had to."""
-        if self.stage == Stage():
+        if self.stage.members == Stage().members:
             return f"make faults SEED={self.seed} SECONDS={self.seconds:g}"
         told = f"--seed {self.seed} --seconds {self.seconds:g} --etcd {self.stage.members}"
         return f"python -m tests.faults.drawn {told}"

@@ -23,7 +23,8 @@ svg { width: 100%; height: auto } text { font: 11px sans-serif; fill: currentCol
 .rate { fill: #4c8f5b } .p50 { stroke: #1f6fb2; fill: none; stroke-width: 1.5 }
 .most { stroke: #c2571a; fill: none; stroke-width: 1 }
 .kill { fill: #b3261e } .pause { fill: #c77d0a } .cut { fill: #6a4fa3 } .half-open { fill: #3f7fbf }
-.slow { fill: #7a8c2e } .torn { fill: #b0457b } .lost { fill: #8a5a3c }
+.ahead { fill: #0f8a8a } .behind { fill: #0b5f73 } .drift { fill: #5aa9a0 } .wrong-start { fill: #a3324f }
+.full { fill: #555f6b } .slow { fill: #7a8c2e } .torn { fill: #b0457b } .lost { fill: #8a5a3c }
 .good { color: #2e7d32 } .bad { color: #c62828 }
 body { color: #222; background: #fff }
 @media (prefers-color-scheme: dark) {

@@ -1,35 +1,59 @@
 """A run: clients work while what is planned happens, then everything has to be as it should."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
 from tests.anomalies import check
-from tests.faults.drawn.clients import Readers, TimedLoad
+from tests.faults.drawn.clients import Patient, Readers, TimedLoad
 from tests.faults.drawn.link import Network
 from tests.faults.drawn.linked_cluster import LinkedCluster, Part
-from tests.faults.drawn.plan import Fault, Stage, draw
+from tests.faults.drawn.plan import DISK_KINDS, Fault, Stage, draw
 from tests.faults.drawn.recorded import Ack, Recorded, Settled
 from tests.faults.load import Audit
 from tests.faults.txn_load import Workers
+from tests.parts import install, small_disk
 from tests.parts.etcd_cluster import EtcdCluster
-from tests.parts.servers import Etcd, EtcdServer, MinioServer
+from tests.parts.servers import Etcd, EtcdServer, MinioServer, get_text
+from tests.parts.small_disk import SmallDisk
 from tests.parts.topics import create_topic
+from tests.parts.wall_clock import WallClock
 
 PER_SECOND = 200
 WORKERS, READERS = 3, 2
 KEYS = 4
 SETTLE_S = 90.0
+LONGER_S = 420.0
+"""Than the faults: what follows them takes less. A clock that is off by more than both would show."""
 MORE_ACKS, MORE_COMMITS = 100, 5
 TOLD_MAX = 5
-NOTES = [
-    "Wall clocks are right: nothing here sets those of processes (the simulator does).",
-    "Disks are never full.",
-]
+BEHIND_MS_MAX = 120_000
+"""Of the log's time: an agent that has nothing to write says the time each minute, and clocks that differ by less
+agree."""
+
+
+def stage_here(*, members: int) -> Stage:
+    """With what can be had on this machine."""
+    return Stage(
+        members=members,
+        sets_clocks=install.libfaketime() is not None,
+        fills_disks=small_disk.is_possible(),
+    )
+
+
+def notes(stage: Stage) -> list[str]:
+    """What a run cannot do there."""
+    told = []
+    if not stage.sets_clocks:
+        told.append("Wall clocks are right: those of processes cannot be set here.")
+    if not stage.fills_disks:
+        told.append("Disks are never full: the store cannot be given one of its own here.")
+    return told
 
 
 def run(
@@ -37,9 +61,9 @@ def run(
 ) -> Recorded:
     """With servers of its own; whatever becomes of it, they are gone in the end."""
     plan = draw(seed, seconds, stage)
-    with Network() as network, _linked(folder, network, stage) as linked:
+    with Network() as network, _linked(folder, network, stage, plan) as linked:
         running = Running(linked, tell)
-        running.begin()
+        running.begin(seconds)
         running.befall(plan, seconds)
         running.settle()
         running.validate()
@@ -47,17 +71,31 @@ def run(
 
 
 @contextmanager
-def _linked(folder: Path, network: Network, stage: Stage) -> Iterator[LinkedCluster]:
+def _linked(
+    folder: Path, network: Network, stage: Stage, plan: Sequence[Fault]
+) -> Iterator[LinkedCluster]:
     minio = MinioServer(folder / "minio")
-    with _etcd(folder / "etcd", stage) as (etcd, parts):
+    with ExitStack() as stack:
+        disk = None
+        if any(fault.kind in DISK_KINDS for fault in plan):
+            disk = stack.enter_context(SmallDisk(minio.data))
+            minio.child.argv = disk.inside(minio.child.argv)
+        etcd, parts = stack.enter_context(_etcd(folder / "etcd", stage))
         members = dict(zip(stage.etcd, parts, strict=True))
-        try:
-            minio.start()
-            linked = LinkedCluster(folder, network, etcd, members, minio, stage)
-            with linked.cluster:
-                yield linked
-        finally:
-            minio.stop()
+        stack.callback(minio.stop)
+        minio.start()
+        clocks = _clocks(folder, stage)
+        linked = LinkedCluster(folder, network, etcd, members, minio, stage, clocks, disk)
+        stack.enter_context(linked.cluster)
+        yield linked
+
+
+def _clocks(folder: Path, stage: Stage) -> dict[str, WallClock]:
+    """Of each agent, by name; none where they cannot be set."""
+    library = install.libfaketime() if stage.sets_clocks else None
+    if library is None:
+        return {}
+    return {name: WallClock(library, folder / f"{name}.time") for name in stage.agent_names}
 
 
 @contextmanager
@@ -85,14 +123,22 @@ class Running:
         self._counts: dict[str, int] = {}
         self._began_s = 0.0
 
-    def begin(self) -> None:
+    def begin(self, seconds: float) -> None:
         """In fine weather, until all clients work."""
         admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap})
         create_topic(admin, "transactions", KEYS)
+        create_topic(admin, "waiting", 1)
         self._load = TimedLoad(self._cluster.bootstrap, "steady", per_second=PER_SECOND)
+        # Nothing is as old when it is over; by a clock that is ahead it is.
+        long_s = seconds + LONGER_S
+        create_topic(
+            admin, "steady", self._load.partitions, {"retention.ms": f"{long_s * 1000:.0f}"}
+        )
+        self._load.topic_is_there = True
         self._load.start()
         self._workers = Workers(self._cluster.bootstrap, "transactions", KEYS, WORKERS)
         self._readers = Readers(self._cluster.bootstrap, "steady", READERS)
+        self._patient = Patient(self._cluster.bootstrap, "waiting", long_s)
         self._load.wait_for_acks(MORE_ACKS, seconds=SETTLE_S)
         self._until(lambda: bool(self._workers.counts["ok"] and self._readers.seen))
 
@@ -122,6 +168,7 @@ class Running:
         """In fine weather everything serves again, and clients end what they began."""
         self._tell("the faults are over")
         agents = self._cluster.agents.values()
+        self._cluster.start_anew()
         self._must_come("all agents are ready", lambda: all(agent.ready for agent in agents))
         acks, commits = len(self._load.acks), self._workers.counts["ok"]
         self._must_come(
@@ -131,6 +178,11 @@ class Running:
             "transactions are committed",
             lambda: self._workers.counts["ok"] >= commits + MORE_COMMITS,
         )
+        self._must_come(
+            "the log's time is right",
+            lambda: all(abs(_behind_ms(agent.http_port)) <= BEHIND_MS_MAX for agent in agents),
+        )
+        self._must("the open transaction ends", self._commit)
         self._must("the producer ends", self._load.stop)
         self._must("transactional clients end", self._workers.stop)
         self._must_come(
@@ -139,6 +191,10 @@ class Running:
         self._must("the group ends", self._readers.stop)
         self._must("all transactions are read", self._workers.read_all)
         self._anomalies += self._cluster.ended()
+
+    def _commit(self) -> None:
+        what = "the transaction that was open all the time is committed"
+        self._must_come(what, self._patient.is_committed)
 
     def _must_come(self, what: str, holds: Callable[[], bool]) -> None:
         began_s = time.monotonic()
@@ -198,5 +254,13 @@ class Running:
             settled=self._settled,
             counts=self._counts,
             anomalies=self._anomalies,
-            notes=NOTES,
+            notes=notes(self._cluster.stage),
         )
+
+
+def _behind_ms(http_port: int) -> float:
+    """How far the log's time is behind, by an agent's clock, which is right."""
+    text = get_text(http_port, "/metrics")
+    found = re.search(r"^frazil_machine_time_behind_ms (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
