@@ -1,7 +1,7 @@
 """What a run of drawn faults leaves to be told."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.faults.drawn.plan import Fault, Stage
@@ -36,7 +36,16 @@ class Recorded:
     counts: Mapping[str, int]
     anomalies: Sequence[str]
     """Of histories, audits, groups and processes."""
-    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """What it could not do on this machine."""
+        told = []
+        if not self.stage.sets_clocks:
+            told.append("Wall clocks are right: those of processes cannot be set here.")
+        if not self.stage.fills_disks:
+            told.append("Disks are never full: the store cannot be given one of its own here.")
+        return told
 
     @property
     def wrong(self) -> list[str]:

@@ -46,16 +46,6 @@ def stage_here(*, members: int) -> Stage:
     )
 
 
-def notes(stage: Stage) -> list[str]:
-    """What a run cannot do there."""
-    told = []
-    if not stage.sets_clocks:
-        told.append("Wall clocks are right: those of processes cannot be set here.")
-    if not stage.fills_disks:
-        told.append("Disks are never full: the store cannot be given one of its own here.")
-    return told
-
-
 def run(
     folder: Path, seed: int, seconds: float, stage: Stage, tell: Callable[[str], None]
 ) -> Recorded:
@@ -254,7 +244,6 @@ class Running:
             settled=self._settled,
             counts=self._counts,
             anomalies=self._anomalies,
-            notes=notes(self._cluster.stage),
         )
 
 

@@ -2,31 +2,32 @@
 
 from html.parser import HTMLParser
 
+import pytest
 from typing_extensions import override
 
-from tests.faults.drawn.plan import Fault, Stage
+from tests.faults.drawn.plan import KINDS, Fault, Stage
 from tests.faults.drawn.recorded import Ack, Recorded, Settled
-from tests.faults.drawn.report import page
+from tests.faults.drawn.report import STYLE, page
 
 FAULTS = [
     Fault("fault1", "kill", "agent1", 2.0, 5.0),
     Fault("fault2", "slow", "agent0→s3", 4.0, 2.0, 0.1),
     Fault("fault3", "pause", "agent1", 9.0, 2.0),
 ]
+EVERYTHING = Stage()
 EMPTY_TAGS = {"meta", "line", "rect", "path"}
 
 
-def recorded(*anomalies: str, took_s: float | None = 1.5) -> Recorded:
+def recorded(*anomalies: str, took_s: float | None = 1.5, stage: Stage = EVERYTHING) -> Recorded:
     return Recorded(
         seed=17,
         seconds=12,
-        stage=Stage(),
+        stage=stage,
         faults=FAULTS,
         acks=[Ack(-1.0, 0.1), *(Ack(at / 10, 0.004 * (1 + at % 7)) for at in range(140))],
         settled=[Settled("all agents are ready", 60, took_s)],
         counts={"records acknowledged": 1234567},
         anomalies=anomalies,
-        notes=["Disks are never full."],
     )
 
 
@@ -91,8 +92,22 @@ def test_a_page_tells_seed_command_counts_and_verdict() -> None:
     assert "Faults of seed 17: no anomaly" in text
     assert "make faults SEED=17 SECONDS=12" in text
     assert "1,234,567" in text
-    assert "Disks are never full." in text
     assert "What is wrong" not in text
+
+
+def test_a_page_tells_what_cannot_be_done_where_the_run_was() -> None:
+    title = "What this run does not do"
+    assert title not in page(recorded())
+    text = page(recorded(stage=Stage(sets_clocks=False, fills_disks=False)))
+    assert title in text
+    assert "Wall clocks are right" in text
+    assert "Disks are never full" in text
+    assert "make faults SEED=17 SECONDS=12" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_fault_has_a_colour(kind: str) -> None:
+    assert f".{kind} {{ fill: " in STYLE
 
 
 def test_what_is_wrong_is_told_as_it_is() -> None:
