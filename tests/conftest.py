@@ -47,6 +47,7 @@ LONGEST_FIRST = [
         "clients/test_bounded_tools.py",
         "faults/test_etcd_members.py",
         "faults/test_groups.py",
+        "faults/test_flink.py",
         "iceberg_export/runs/test_kills.py",
         "iceberg_export/upsert/test_kills.py",
         "clients/test_tools_side_by_side_topics.py",

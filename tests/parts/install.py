@@ -53,6 +53,18 @@ DEBEZIUM = (
     ("org.slf4j", "slf4j-simple", "2.0.17"),
 )
 """With Kafka Connect, and what makes Avro of its records."""
+FLINK = (
+    # First, so that its slf4j-api is taken, which is newer than Flink's.
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+    ("org.apache.flink", "flink-clients", "2.2.1"),
+    ("org.apache.flink", "flink-connector-base", "2.2.1"),
+    ("org.apache.flink", "flink-connector-kafka", "5.0.0-2.2"),
+)
+FLINK_SPARED = (
+    *("flink-shaded-zookeeper-3", "async-profiler", "javassist"),
+    *("zstd-jni", "snappy-java"),
+)
+"""What a job in one process, without codecs, does not need: a third of the bytes."""
 ICEBERG_REST = (
     ("org.apache.iceberg", "iceberg-core", "1.11.0"),
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
@@ -130,6 +142,11 @@ def connect_iceberg() -> Path:
 def debezium() -> Path:
     """The folder of jars of Kafka Connect and Debezium's connector for PostgreSQL."""
     return made_once(f"debezium-{DEBEZIUM[0][2]}-{KAFKA_VERSION}", _fetch_debezium)
+
+
+def flink() -> Path:
+    """A folder with Apache Flink, its connector for Kafka, and the client that that brings."""
+    return made_once(f"flink-{FLINK[-1][2]}", _fetch_flink)
 
 
 def iceberg_rest() -> Path:
@@ -287,6 +304,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "trino": trino,
     "postgres": postgres,
     "debezium": debezium,
+    "flink": flink,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
     "go-clients": go_clients,
@@ -313,6 +331,7 @@ DOWNLOADS_MB = {
     "trino": 821,
     "postgres": 25,
     "debezium": 40,
+    "flink": 62,
     "kafkajs": 65,
     "kafkajs-registry": 5,
     "go-clients": 540,
@@ -443,9 +462,8 @@ DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{{more}}"
     "</dependency>"
 )
-ALONE = (
-    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-)
+EXCLUSION = "<exclusion><groupId>*</groupId><artifactId>{}</artifactId></exclusion>"
+ALONE = f"<exclusions>{EXCLUSION.format('*')}</exclusions>"
 Artifact = tuple[str, str, str]
 
 
@@ -505,6 +523,11 @@ def _fetch_connect_iceberg(result: Path, scratch: Path) -> None:
 
 def _fetch_debezium(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, *DEBEZIUM)
+
+
+def _fetch_flink(result: Path, scratch: Path) -> None:
+    spared = "".join(map(EXCLUSION.format, FLINK_SPARED))
+    _fetch_jars(result, scratch, *FLINK, more=f"<exclusions>{spared}</exclusions>")
 
 
 def _fetch_iceberg_rest(result: Path, scratch: Path) -> None:
