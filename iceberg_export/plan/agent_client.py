@@ -1,8 +1,9 @@
 """The agents' admin endpoints, as the exporter uses them: topics, plans, pins.
 
 Any agent will do; addresses are tried in turn, a few rounds, and then the error names all of
-them. The standard library is enough: requests are few, and answers are JSON. Nobody is sent on to
-another address, and what a plan says of the store is checked by `trust`.
+them. One that did not answer is asked after the others from then on. The standard library is
+enough: requests are few, and answers are JSON. Nobody is sent on to another address, and what a
+plan says of the store is checked by `trust`.
 """
 
 import json
@@ -26,7 +27,10 @@ from iceberg_export.table.topic_settings import PREFIX
 from protocol.fault_codes import FaultCode, FaultError, Sentence, fault_of
 
 ROUNDS = 3
+ROUNDS_OF_STREAMS = 15
+"""For a minute, as Kafka's clients do: a query that goes on for days is not to end with a restart of agents."""
 PAUSE_S = 1.0
+PAUSE_S_MAX = 5.0
 PLANS_IN_FLIGHT = 8
 RETRIABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -95,15 +99,20 @@ class AgentClient:
         store: PinnedStore = NOT_PINNED,
         token: Callable[[], str | None] = lambda: None,
         context: Callable[[], ssl.SSLContext | None] = lambda: None,
+        rounds: int = ROUNDS,
     ) -> None:
         """`token`: what agents want to hear; None: nothing. `context`: whom to trust behind https, and
-        what to show; None: whom the system trusts. Both are asked for each request."""
+        what to show; None: whom the system trusts. Both are asked for each request. `rounds`: how often
+        all are asked before none answers."""
         for address in addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
                 raise AgentError(f"agent {address!r} is not an address like http://host:9094")
         if not addresses:
             raise AgentError("no agent is named; set agent=http://host:9094")
         self._addresses = list(addresses)
+        self._order = list(dict.fromkeys(addresses))
+        """As they are asked."""
+        self._rounds = rounds
         self._timeout_s = timeout_ms / 1000
         self._sleep = sleep
         self._store = store
@@ -263,14 +272,16 @@ class AgentClient:
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         failures: dict[str, str] = {}
         fault: FaultCode | None = None
-        for attempt in range(ROUNDS):
+        for attempt in range(self._rounds):
             if attempt:
-                self._sleep(PAUSE_S * attempt)
-            for address in list(self._addresses):
+                self._sleep(min(PAUSE_S * attempt, PAUSE_S_MAX))
+            for address in self._order:
                 try:
                     return self._once(address, method, path, body)
                 except _TryAnotherError as error:
                     failures[address], fault = str(error), error.fault
+                    # One that hangs would cost each request `agent.timeout.ms`.
+                    self._order = [*(one for one in self._order if one != address), address]
         tried = "; ".join(f"{address}: {failures[address]}" for address in self._addresses)
         said = f"no agent answers ({tried}); set agent=http://host:9094 to a live one"
         raise AgentError(said, fault=fault or FaultCode.CLUSTER_UNREACHABLE)
@@ -317,6 +328,9 @@ class AgentClient:
             raise _TryAnotherError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(text) > ANSWER_BYTES_MAX:
             raise AgentError(f"agent {address} answers with more than {ANSWER_BYTES_MAX} bytes")
+        if response.length:
+            # With a bound `read` returns what came before the connection ended, without a word.
+            raise _TryAnotherError("its answer broke off")
         if not text:
             return {}
         try:

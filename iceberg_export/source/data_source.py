@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from iceberg_export.errors import SettingsError
-from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.agent_client import ROUNDS, ROUNDS_OF_STREAMS, AgentClient
 from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.plan.trust import pinned_store
 from iceberg_export.source.filters import Filter, narrow_range
@@ -76,6 +76,8 @@ ASK_S = 0.25
 """Agents are asked so often what is new, however often Spark comes."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+_clients: dict[tuple[object, ...], AgentClient] = {}
+"""By settings: those of this worker, which know who did not answer."""
 _pinned: dict[str, dict[str, int]] = {}
 """By agents: the pin that this worker has asked for last."""
 
@@ -165,16 +167,10 @@ def _columns(options: ReadOptions) -> _QueryColumns:
     return _QueryColumns(spark_schema(pa.schema([*topic.columns, *corrupt])), topic)
 
 
-def _client(options: ReadOptions) -> AgentClient:
-    timeout_ms = options.settings.number("agent.timeout.ms")
-    client = AgentClient(
-        options.settings.agents,
-        timeout_ms=timeout_ms,
-        sleep=time.sleep,
-        store=pinned_store(options.settings.values),
-        token=options.settings.agent_token,
-        context=TlsFiles(options.settings.values, AGENT).context,
-    )
+def _client(options: ReadOptions, rounds: int = ROUNDS) -> AgentClient:
+    known = (rounds, *sorted(options.settings.values.items()))
+    client = _clients.get(known) or _new_client(options, rounds)
+    _clients[known] = client
     pin(
         client,
         options.settings.number("pin.lifetime.ms"),
@@ -182,6 +178,18 @@ def _client(options: ReadOptions) -> AgentClient:
         _pinned.setdefault(options.settings["agent"], {}),
     )
     return client
+
+
+def _new_client(options: ReadOptions, rounds: int) -> AgentClient:
+    return AgentClient(
+        options.settings.agents,
+        timeout_ms=options.settings.number("agent.timeout.ms"),
+        sleep=time.sleep,
+        store=pinned_store(options.settings.values),
+        token=options.settings.agent_token,
+        context=TlsFiles(options.settings.values, AGENT).context,
+        rounds=rounds,
+    )
 
 
 class FrazilReader(DataSourceReader):
@@ -265,7 +273,7 @@ class FrazilStreamReader(DataSourceStreamReader):
     @override
     @one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        tasks = self._stream.tasks(_client(self._options), start, end)
+        tasks = self._stream.tasks(self._agents(), start, end)
         return [TaskPartition(task) for task in tasks]
 
     def _fetch_bounds(self) -> TopicPlan:
@@ -274,7 +282,10 @@ class FrazilStreamReader(DataSourceStreamReader):
         if wait_s > 0:
             time.sleep(wait_s)
         self._asked_s = time.monotonic()  # noqa: TID251
-        return self._stream.fetch_bounds(_client(self._options))
+        return self._stream.fetch_bounds(self._agents())
+
+    def _agents(self) -> AgentClient:
+        return _client(self._options, ROUNDS_OF_STREAMS)
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

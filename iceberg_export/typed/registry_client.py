@@ -198,6 +198,9 @@ class RegistryClient:
             raise _AwayError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(body) > ANSWER_BYTES_MAX:
             raise _not_one(address)
+        if response.length:
+            # With a bound `read` returns what came before the connection ended, without a word.
+            raise _AwayError("its answer broke off")
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """A server on the loopback that answers what an object says: agents and registries of tests."""
 
 import json
+import socketserver
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -65,3 +66,24 @@ def served(respondent: Respondent) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def killed_while_it_answers(body: bytes, sent: int) -> Iterator[str]:
+    """An agent whose process ends when so many bytes of its answer have left it."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline() != b"\r\n":
+                pass
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+            self.wfile.write(head + body[:sent])
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_S,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -8,7 +8,7 @@ from iceberg_export.errors import SettingsError
 from iceberg_export.settings import DEFAULTS
 from iceberg_export.typed import registry_client
 from iceberg_export.typed.registry_client import RegistryClient, RegistryError
-from tests.iceberg_export.kit.http import served
+from tests.iceberg_export.kit.http import killed_while_it_answers, served
 from tests.iceberg_export.kit.registry import FakeRegistry
 
 
@@ -150,3 +150,11 @@ def test_of_a_subject_with_very_many_versions_the_newest_are_read(registry, clie
     ids = [registry.register("t-value", f'"{kind}"') for kind in ("int", "long", "float", "double")]
     assert [one.schema_id for one in client().versions("t-value")] == ids[1:]
     assert len(registry.requests) == 1 + 3
+
+
+def test_an_answer_that_breaks_off_is_asked_of_the_next_registry(registry):
+    number = registry.register("t-value", '"int"')
+    with killed_while_it_answers(b'{"schema": "int"}', 10) as here, served(registry) as there:
+        schema = make(f"{here},{there}").by_id(number)
+    assert schema is not None
+    assert schema.text == '"int"'
