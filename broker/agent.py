@@ -69,7 +69,7 @@ START = RetryPolicy(attempt_s_max=NO_LIMIT)
 TELL_AGAIN_S = 30.0
 """An agent that waits says so at once, and then this often."""
 DEPART_S_MAX = 2.0
-"""Of the drain: to give shards of groups, and jobs, to others. Without that the Close frees them."""
+"""Of the drain, each: to give shards of groups to others, and jobs. Without that the Close frees them."""
 AJAR_S_MAX = 2.0
 AJAR_ALONE_S_MAX = 10.0
 """Kafka's clients wait no longer until an agent serves; the second where no other can have its log."""
@@ -437,6 +437,7 @@ class Agent:
             boot_ms=parts.boot_ms,
             enabled=settings.jobs_enabled,
             start_delay_ms=settings.jobs_start_delay_ms,
+            archives=settings.log_archive_ms > 0,
         )
 
     def _agent_identity(self) -> AgentIdentity:
@@ -567,17 +568,19 @@ class Agent:
         begun_s = loop.time()
         # First of all: members whose connections end by the drain then find their new coordinator.
         depart_s = min(DEPART_S_MAX, self._settings.drain_ms / 2000)
-        await asyncio.gather(shells.node.groups.depart(depart_s), shells.jobs.leave(depart_s))
+        await shells.node.groups.depart(depart_s)
         drain_ms = max(0, self._settings.drain_ms - int((loop.time() - begun_s) * 1000))
         left = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             # Requests are taken no more; those under way are answered as they are settled.
             tasks.create_task(server.drain(drain_ms, left))
             try:
-                async with asyncio.timeout(drain_ms / 1000):
+                async with asyncio.timeout(max(0.0, drain_ms / 1000 - depart_s)):
                     await shells.node.producing.drain()
             except TimeoutError:
                 logger.warning("left with records that were not known to be durable in time")
+            # The last archive has what was drained.
+            await shells.jobs.leave(depart_s)
             # From the Close on no other agent names this one, before its connections are gone.
             await shells.log_client.leave()
             left.set()

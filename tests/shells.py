@@ -186,6 +186,7 @@ SHELLS = {
         "jobs.worker.context",
         "jobs.worker.memory",
         "jobs.worker.memory_limits",
+        "jobs.worker.orders",
         "jobs.worker.worker",
         "logs",
         "node",

@@ -208,7 +208,8 @@ class Settings:
         "Whether this agent may run the jobs that keep the cluster bounded (snapshots,"
         " retention, merging, compaction, collection). One agent of a cluster does.")
     jobs_start_delay_ms: int = _setting("jobs.start.delay.ms", "60000", milliseconds(0, 86_400_000),
-        "How long the agent that has them waits before it starts the process that runs them.")
+        "How long the agent that has them waits before it begins with them, unless one is asked for. The"
+        " archive of the log does not wait.")
     jobs_bytes_per_second: int = _setting("jobs.bytes.per.second", "50MiB",
         byte_count(64 * KiB, 1 << 40),
         "How much all jobs together read and write, per second.")

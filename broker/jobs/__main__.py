@@ -33,6 +33,7 @@ from broker.jobs.worker.memory import (
     give_back_blocks,
     resident_bytes,
 )
+from broker.jobs.worker.orders import Orders
 from broker.jobs.worker.pipe_frames import FrameError, settings_of_json
 from broker.jobs.worker.worker import Worker
 from coordinator.replica import ReplicaStoppedError, first_error
@@ -115,13 +116,20 @@ async def _work(channel: Channel, hello: dict[str, Any]) -> None:
         incarnation=Incarnation(hello["incarnation"]),
         jobs=JOBS,
         memory=WorkerMemory(None if budget is None else Budget(*budget)),
+        orders=Orders(int(hello["rounds_in_ms"]), channel.last_archive),
     )
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tell_status(channel, worker))
+            tasks.create_task(_tell_last_archive(channel))
             tasks.create_task(worker.run())
     finally:
         await store.aclose()
+
+
+async def _tell_last_archive(channel: Channel) -> None:
+    await channel.last_archive.until_made()
+    channel.last_archive_made()
 
 
 async def _tell_status(channel: Channel, worker: Worker) -> None:

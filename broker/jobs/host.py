@@ -23,6 +23,7 @@ from broker.jobs.restarts import Restarts
 from broker.jobs.worker.archiving import ArchiveStats
 from broker.jobs.worker.context import NOTE_MAX, JobStats, JobStoppedError
 from broker.jobs.worker.memory import WorkerMemoryError
+from broker.jobs.worker.orders import Orders
 from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import RunWorker, WorkerEndedError
 from coordinator.commands.entries import Close, Command, Open, Outcome
@@ -113,7 +114,10 @@ class JobHost:
         boot_ms: Callable[[], int],
         enabled: bool,
         start_delay_ms: int,
+        archives: bool,
     ) -> None:
+        """`start_delay_ms`: how long jobs that are held wait, unless they are asked for. `archives`: a worker
+        archives the log, which does not wait."""
         self.stats = HostStats()
         self._log_client = log_client
         self._log = log
@@ -121,6 +125,7 @@ class JobHost:
         self._boot_ms = boot_ms
         self._enabled = enabled
         self._start_delay_ms = start_delay_ms
+        self._archives = archives
         self._claims = JobClaims(min(FREE_MS_MIN, start_delay_ms))
         self._leaving = False
         self._look_now = asyncio.Event()
@@ -132,6 +137,8 @@ class JobHost:
         self._held_since_ms = 0
         self._worker: asyncio.Task[None] | None = None
         self._worker_of: Incarnation = INCARNATION_NONE
+        self._orders = Orders()
+        """Of the newest worker."""
         self._restarts = Restarts()
         self._told: tuple[Incarnation, Position] | None = None
         """The newest snapshot that the log was told of, and cut behind, under which session."""
@@ -177,9 +184,11 @@ class JobHost:
                         await self._look_now.wait()
 
     async def leave(self, timeout_s: float) -> None:
-        """End the worker, then give the jobs to whoever is next. Ends in time, but for the end of
-        a worker that must be killed."""
+        """Have archived what was applied, end the worker, then give the jobs to whoever is next. Ends in time, but
+        for the end of a worker that must be killed; half of the time is the archive's."""
         self._leaving = True
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        await self._put_last_archive(timeout_s / 2)
         await self._end_worker()
         me = self._log_client.incarnation()
         if me is None:
@@ -188,7 +197,22 @@ class JobHost:
         if (held_jobs := self._claims.held_jobs()) and self._under_way is None:
             self._propose(ReleaseJobs(held_jobs, self._claims.successor()), me)
         if self._under_way is not None:
-            await asyncio.wait([self._under_way], timeout=timeout_s)
+            left_s = until_s - asyncio.get_running_loop().time()
+            await asyncio.wait([self._under_way], timeout=max(0.0, left_s))
+
+    async def _put_last_archive(self, timeout_s: float) -> None:
+        """After this agent there may be none for long, and nobody knows what becomes of the log meanwhile."""
+        if not self._archives or not self.worker_running:
+            return
+        through = self._log_client.machine.position
+        self._orders.last_archive.ask(through)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._orders.last_archive.until_made()
+        except TimeoutError:
+            logger.warning("left before the log was archived to its end")
+        else:
+            logger.info("the log is archived to its end", extra={"position": through})
 
     # What happens.
 
@@ -240,9 +264,17 @@ class JobHost:
         if self._held_for != me:
             self._held_for = me
             self._held_since_ms = self._boot_ms()
-        if self._enabled and not self.worker_running and self._is_due(held_jobs):
+        if (
+            not self._enabled
+            or self.worker_running
+            or not self._restarts.may_start(self._boot_ms())
+        ):
+            return
+        rounds_in_ms = self._rounds_in_ms(held_jobs)
+        if rounds_in_ms == 0 or self._archives:
             self.stats.begin_worker()
             self._worker_of = me
+            self._orders = Orders(rounds_in_ms)
             self._worker = tasks.create_task(self._live(me), name="worker of the jobs")
 
     def _may_work(self, me: Incarnation | None) -> bool:
@@ -285,13 +317,11 @@ class JobHost:
         if not future.cancelled() and (error := future.exception()) is not None:
             logger.info("a claim or release of jobs was not done: %s", error)
 
-    def _is_due(self, held_jobs: tuple[JobKind, ...]) -> bool:
-        now_ms = self._boot_ms()
-        if not self._restarts.may_start(now_ms):
-            return False
+    def _rounds_in_ms(self, held_jobs: tuple[JobKind, ...]) -> int:
         jobs = self._log_client.machine.jobs
-        asked = any(jobs.get(kind).requested >= jobs.get(kind).claimed for kind in held_jobs)
-        return asked or now_ms - self._held_since_ms >= self._start_delay_ms
+        if any(jobs.get(kind).requested >= jobs.get(kind).claimed for kind in held_jobs):
+            return 0
+        return max(0, self._held_since_ms + self._start_delay_ms - self._boot_ms())
 
     # The worker.
 
@@ -304,7 +334,7 @@ class JobHost:
         begun_ms = self._boot_ms()
         short: str | None = None
         try:
-            await self._run_worker(incarnation, propose, self.stats.worker)
+            await self._run_worker(incarnation, propose, self.stats.worker, self._orders)
             reason = "the worker ended"
         except* WorkerMemoryError as group:
             error = first_error(group)

@@ -25,6 +25,7 @@ from broker.jobs.worker.budget import Budget
 from broker.jobs.worker.context import JobStats, JobStoppedError
 from broker.jobs.worker.memory import EXIT_CODE, WorkerMemoryError, resident_bytes
 from broker.jobs.worker.memory_limits import memory_limits
+from broker.jobs.worker.orders import Orders
 from broker.jobs.worker.pipe_frames import (
     Frame,
     FrameError,
@@ -64,7 +65,7 @@ END_S: Final = 2.0
 """For a worker to end by itself before it is killed."""
 
 Propose = Callable[[Command], Awaitable[tuple[Position, Outcome]]]
-RunWorker = Callable[[Incarnation, Propose, WorkerStats], Awaitable[None]]
+RunWorker = Callable[[Incarnation, Propose, WorkerStats, Orders], Awaitable[None]]
 """Be a worker of this incarnation until cancelled; raises what ended it."""
 
 
@@ -109,7 +110,9 @@ def runner(
     """
     version = software_version()
 
-    async def inside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
+    async def inside(
+        incarnation: Incarnation, propose: Propose, stats: WorkerStats, orders: Orders
+    ) -> None:
         # What jobs are made of is not needed in an agent's process otherwise.
         from broker.jobs.kinds.job_table import JOBS
 
@@ -120,9 +123,12 @@ def runner(
             incarnation=incarnation,
             jobs=JOBS,
             stats=stats,
+            orders=orders,
         ).run()
 
-    async def outside(incarnation: Incarnation, propose: Propose, stats: WorkerStats) -> None:
+    async def outside(
+        incarnation: Incarnation, propose: Propose, stats: WorkerStats, orders: Orders
+    ) -> None:
         agent = AgentMemory(resident_bytes(), agent_bytes())
         await WorkerProcess(
             log=log,
@@ -132,6 +138,7 @@ def runner(
             propose=propose,
             stats=stats,
             budget=budget_of(settings.jobs_memory_bytes, memory_limits(), agent),
+            orders=orders,
         ).run()
 
     return inside if in_loop else outside
@@ -160,6 +167,7 @@ class WorkerProcess:
         propose: Propose,
         stats: WorkerStats,
         budget: Budget | None = None,
+        orders: Orders | None = None,
         spawn: Spawn = spawn,
     ) -> None:
         self._log = log
@@ -169,6 +177,7 @@ class WorkerProcess:
         self._propose = propose
         self._stats = stats
         self._budget = budget
+        self._orders = Orders() if orders is None else orders
         self._spawn = spawn
         self._frames = FrameReader()
         self._unanswered = 0
@@ -210,11 +219,13 @@ class WorkerProcess:
             "incarnation": self._incarnation,
             "settings": settings_to_json(self._settings),
             "memory": self._budget,
+            "rounds_in_ms": self._orders.rounds_in_ms,
         }
         self._send(json_frame(FrameType.HELLO, hello))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._ping())
+                tasks.create_task(self._ask_for_last_archive())
                 await self._receive(reader, tasks)
                 was_killed = await self._end(process)
                 assert process.returncode is not None
@@ -258,14 +269,7 @@ class WorkerProcess:
             case FrameType.ASK:
                 tasks.create_task(self._answer(json_of(received.body)))
             case FrameType.TAIL:
-                fields = json_of(received.body)
-                after = fields.get("after")
-                if not isinstance(after, int):
-                    raise FrameError("a tail from nowhere")
-                if len(self._tails) >= TAILS_MAX:
-                    raise FrameError(f"more than {TAILS_MAX} tails at a time")
-                relayed = tasks.create_task(self._relay(ticket_of(fields), Position(after)))
-                self._tails[ticket_of(fields)] = relayed
+                self._begin_tail(json_of(received.body), tasks)
             case FrameType.TAIL_END:
                 if (ended := self._tails.pop(ticket_of(json_of(received.body)), None)) is not None:
                     ended.cancel()
@@ -280,8 +284,19 @@ class WorkerProcess:
                 self._gave_up = str(json_of(received.body).get("reason"))
             case FrameType.STATUS:
                 self._take_status(json_of(received.body))
+            case FrameType.LAST_ARCHIVE_MADE:
+                self._orders.last_archive.made()
             case _:
                 raise FrameError(f"a worker does not send {received.type.name}")
+
+    def _begin_tail(self, fields: dict[str, Any], tasks: asyncio.TaskGroup) -> None:
+        after = fields.get("after")
+        if not isinstance(after, int):
+            raise FrameError("a tail from nowhere")
+        if len(self._tails) >= TAILS_MAX:
+            raise FrameError(f"more than {TAILS_MAX} tails at a time")
+        relayed = tasks.create_task(self._relay(ticket_of(fields), Position(after)))
+        self._tails[ticket_of(fields)] = relayed
 
     async def _answer(self, fields: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"ticket": ticket_of(fields)}
@@ -333,6 +348,10 @@ class WorkerProcess:
                 )
             self._unanswered += 1
             self._send(frame(FrameType.PING))
+
+    async def _ask_for_last_archive(self) -> None:
+        through = await self._orders.last_archive.asked()
+        self._send(json_frame(FrameType.LAST_ARCHIVE, {"through": through}))
 
     def _take_status(self, fields: dict[str, Any]) -> None:
         try:

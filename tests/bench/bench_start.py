@@ -272,6 +272,7 @@ def settings_of(folder: Path) -> Settings:
         "log.retention.ms": "-1",
         "merge.age.ms": "315360000000",
         "jobs.start.delay.ms": "86400000",
+        "log.archive.ms": "0",
     }
     flags = [f"{name}={value}" for name, value in given.items()]
     return load(defaults={}, toml=None, environ={}, flags=flags).settings

@@ -104,6 +104,10 @@ class Backlog:
             return put_s + every_s
         return max(put_s + every_s, self._batches[0].since_s + QUIET_S)
 
+    def begins_after(self, position: Position) -> bool:
+        """Nothing waits of what lies at or before the position."""
+        return not self._batches or self._batches[0].after >= position
+
     def age_s(self, now_s: float) -> float:
         """Since the oldest that waits was applied; 0: nothing waits."""
         return now_s - self._batches[0].since_s if self._batches else 0.0

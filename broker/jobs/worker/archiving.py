@@ -125,6 +125,9 @@ class Archiver:
         self._look_now = asyncio.Event()
         self._is_idle = False
         """Nothing waits."""
+        self._last: Position | None = None
+        """What was applied up to here is put without waiting for more: the agent leaves."""
+        self._is_through = asyncio.Event()
         self._put_s = -math.inf
         self._is_told = False
         """That the store does not take archives."""
@@ -197,6 +200,16 @@ class Archiver:
                 self._digests = None
             await self._look()
 
+    async def archived_through(self, last: Position) -> None:
+        """Put all up to `last`, which was applied, without waiting for its turn; `run` must be going.
+
+        Waits for ever while the job is another agent's."""
+        if not self._every_s:
+            return
+        self._last = last
+        self._look_now.set()
+        await self._is_through.wait()
+
     def _is_held(self) -> bool:
         return self._machine.jobs.get(JobKind.SNAPSHOT).holder == self._incarnation
 
@@ -209,6 +222,11 @@ class Archiver:
         """Put what is due, or wait for it."""
         self._look_now.clear()
         due_s = self._backlog.due_s(put_s=self._put_s, every_s=self._every_s)
+        if self._last is not None:
+            if self._backlog.begins_after(self._last):
+                self._is_through.set()
+            else:
+                due_s = -math.inf
         if due_s > _now_s():
             self._is_idle = due_s == math.inf
             with suppress(TimeoutError):
@@ -219,6 +237,7 @@ class Archiver:
         last = self._backlog.newest
         while (batch := self._backlog.next(last)) is not None:
             if not await self._put(batch):
+                self._last = None  # Only with what comes will it have another name.
                 return
 
     async def _put(self, batch: Batch) -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker.jobs.worker.context import JobStoppedError
+from broker.jobs.worker.orders import LastArchive
 from broker.jobs.worker.pipe_frames import (
     Frame,
     FrameReader,
@@ -66,6 +67,8 @@ class Channel:
         self._room = asyncio.Event()
         self._room.set()
         self._hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.last_archive = LastArchive()
+        """That the agent asks for."""
 
     async def hello(self) -> dict[str, Any]:
         """What the agent tells first of all."""
@@ -87,6 +90,10 @@ class Channel:
     def status(self, numbers: dict[str, Any]) -> None:
         """Tell the agent how the worker is."""
         self._send(json_frame(FrameType.STATUS, numbers))
+
+    def last_archive_made(self) -> None:
+        """Tell the agent that what it asked for is in the store."""
+        self._send(frame(FrameType.LAST_ARCHIVE_MADE))
 
     async def give_up(self, reason: str) -> None:
         """Tell the agent that the worker has not the memory for what there is to do; the last that is told."""
@@ -192,6 +199,8 @@ class Channel:
                 _settle(self._answers.get(ticket_of(fields)), fields)
             case FrameType.PING:
                 self._send(frame(FrameType.PONG))
+            case FrameType.LAST_ARCHIVE:
+                self.last_archive.ask(Position(int(json_of(received.body)["through"])))
             case _:
                 raise AssertionError(f"an agent does not send {received.type.name}")
 

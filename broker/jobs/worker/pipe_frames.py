@@ -98,6 +98,7 @@ class FrameType(IntEnum):
     OUTCOME = 5
     NOT_DONE = 6
     PING = 7
+    LAST_ARCHIVE = 8
     # From the worker.
     ASK = 16
     TAIL = 17
@@ -106,6 +107,7 @@ class FrameType(IntEnum):
     STATUS = 20
     TAIL_END = 21
     GAVE_UP = 22
+    LAST_ARCHIVE_MADE = 23
 
 
 class Frame(NamedTuple):

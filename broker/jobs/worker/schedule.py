@@ -8,7 +8,8 @@ budget, so many entries or bytes are a reason as well. Who starts has to load th
 what came since: the next is due when that has become as much as the snapshot, within two bounds, so that
 neither grows alone and snapshots cost no more than the log. Rounds that fail are repeated after pauses that double.
 
-`RequestJob` runs a kind at once; requests are told apart by their positions.
+`RequestJob` runs a kind at once; requests are told apart by their positions. Until
+the first of them, or for a while, a new worker waits: an agent that takes the jobs has just started, often, and may not stay.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,8 +72,12 @@ class Schedule:
         *,
         snapshot_log_bytes: int,
         now_ms: int,
+        begin_ms: int = 0,
     ) -> None:
-        """All rounds are due at once, but a snapshot's: there may have been one just before."""
+        """All rounds are due at once, but a snapshot's: there may have been one just before.
+
+        Before `begin_ms` none is, until somebody asks for one."""
+        self._begin_ms = begin_ms
         self._snapshot_log_bytes = snapshot_log_bytes
         self._kinds = {kind: _Kind(interval_ms, now_ms) for kind, interval_ms in intervals.items()}
         if (snapshot := self._kinds.get(JobKind.SNAPSHOT)) is not None:
@@ -114,6 +119,8 @@ class Schedule:
             return False
         if requested > row.served:
             return row.failures == 0 or now_ms >= row.due_ms
+        if now_ms < self._begin_ms:
+            return False
         if kind is not JobKind.SNAPSHOT:
             return now_ms >= row.due_ms
         enough = max(snapshot_bytes, SNAPSHOT_LOG_BYTES_MIN)
@@ -128,6 +135,8 @@ class Schedule:
         row = self._kinds[kind]
         row.running = True
         asked = requested > row.served
+        if asked:
+            self._begin_ms = 0
         row.served = max(row.served, requested)
         return asked
 

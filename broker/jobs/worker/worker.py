@@ -27,6 +27,7 @@ from broker.jobs.worker.context import (
     UndeletedObjects,
 )
 from broker.jobs.worker.memory import WorkerMemory
+from broker.jobs.worker.orders import Orders
 from broker.jobs.worker.pace import Pace
 from broker.jobs.worker.schedule import ENTRY_BYTES, Schedule, intervals_ms
 from coordinator.commands.entries import Command, DeleteTopic, Outcome
@@ -102,12 +103,14 @@ class Worker:
         jobs: Mapping[JobKind, Job],
         stats: WorkerStats | None = None,
         memory: WorkerMemory | None = None,
+        orders: Orders | None = None,
     ) -> None:
         self.stats = WorkerStats() if stats is None else stats
         self.machine = Machine()
         self.started = False
         """The log's end was reached."""
         self._memory = WorkerMemory() if memory is None else memory
+        self._orders = Orders() if orders is None else orders
         self._archiver = Archiver(
             link,
             machine=self.machine,
@@ -167,10 +170,19 @@ class Worker:
                 },
                 snapshot_log_bytes=self._settings.snapshot_log_bytes,
                 now_ms=_now_ms(),
+                begin_ms=_now_ms() + self._orders.rounds_in_ms,
             )
             self._schedule = schedule
             tasks.create_task(self._archiver.run(), name="archive of the log")
+            tasks.create_task(self._put_last_archive(), name="last archive of the log")
             await self._begin_rounds(schedule, tasks)
+
+    async def _put_last_archive(self) -> None:
+        """When the agent leaves."""
+        through = await self._orders.last_archive.asked()
+        await self._replica.wait_for(through)
+        await self._archiver.archived_through(through)
+        self._orders.last_archive.made()
 
     # What happens.
 

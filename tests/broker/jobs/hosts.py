@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from broker.jobs.host import JobHost
 from broker.jobs.worker.memory import WorkerMemory
+from broker.jobs.worker.orders import Orders
 from broker.jobs.worker.worker import Job, Worker, WorkerStats
 from broker.jobs.worker_process import InLoop
 from coordinator.commands.job_commands import JobKind, ReleaseJobs, RequestJob
@@ -51,6 +52,8 @@ class HostingAgent(Agent):
         """Set: the worker ends by `failing`."""
         self.alive = 0
         self.propose = None
+        self.orders: Orders | None = None
+        """Of the newest worker."""
         self.worker: Worker | None = None
         self.entries: list[Applied] = []
         self.released_s: list[float] = []
@@ -63,6 +66,7 @@ class HostingAgent(Agent):
             boot_ms=self.clocks.boot_ms,
             enabled=enabled,
             start_delay_ms=DELAY_S * 1000,
+            archives=self.given.log_archive_ms > 0,
         )
 
     def _applied(self, applied: Applied) -> None:
@@ -70,7 +74,8 @@ class HostingAgent(Agent):
         if any(isinstance(command, ReleaseJobs) for command in applied.entry.commands):
             self.released_s.append(now_s())
 
-    async def run_worker(self, incarnation, propose, stats: WorkerStats) -> None:
+    async def run_worker(self, incarnation, propose, stats: WorkerStats, orders: Orders) -> None:
+        self.orders = orders
         self.workers.append((now_s(), incarnation))
         self.alive += 1
         assert self.alive == 1, "two workers at a time"
@@ -89,6 +94,7 @@ class HostingAgent(Agent):
                 jobs=self.jobs,
                 stats=stats,
                 memory=self.memory,
+                orders=orders,
             )
             await self.worker.run()
         finally:

@@ -15,6 +15,7 @@ from broker.jobs.worker.budget import Budget
 from broker.jobs.worker.channel import ENTRIES_BYTES_MAX, AgentGoneError, Channel
 from broker.jobs.worker.context import JobStoppedError
 from broker.jobs.worker.memory import EXIT_CODE, WorkerMemoryError
+from broker.jobs.worker.orders import Orders
 from broker.jobs.worker.pipe_frames import FrameType, frame, json_frame
 from broker.jobs.worker.worker import WorkerStats
 from broker.jobs.worker_process import TAILS_MAX, WorkerEndedError, WorkerProcess
@@ -103,6 +104,7 @@ class Ends:
         log: EndlessLog | None = None,
         propose=None,
         budget: Budget | None = None,
+        orders: Orders | None = None,
     ) -> None:
         self.log = log or EndlessLog()
         self.stats = WorkerStats()
@@ -116,6 +118,7 @@ class Ends:
             propose=propose or self._done,
             stats=self.stats,
             budget=budget,
+            orders=orders,
             spawn=self._spawn,
         )
 
@@ -277,6 +280,20 @@ async def test_the_workers_numbers_reach_the_agent() -> None:
     assert ends.stats.jobs[JobKind.MERGE].runs == 3
     assert ends.stats.memory_bytes == 1000
     assert (ends.stats.archive.behind_s, ends.stats.archive.puts) == (1.5, 4)
+
+
+async def test_a_worker_is_told_when_rounds_begin_and_asked_for_the_last_archive() -> None:
+    orders = Orders(rounds_in_ms=1234)
+
+    async def work(channel: Channel, writer: asyncio.StreamWriter) -> None:
+        assert (await channel.hello())["rounds_in_ms"] == 1234
+        orders.last_archive.ask(Position(77))
+        assert await channel.last_archive.asked() == 77
+        channel.last_archive_made()
+        await writer.drain()
+
+    await play(work, orders=orders)
+    await asyncio.wait_for(orders.last_archive.until_made(), 1)
 
 
 async def test_a_worker_that_gives_up_for_want_of_memory_is_told_apart_and_its_sentence_arrives() -> (

@@ -54,8 +54,13 @@ def holder(agents: list[HostingAgent]) -> HostingAgent:
     return found
 
 
+def three_that_archive_nothing() -> list[HostingAgent]:
+    cluster = MemoryLogCluster()
+    return [HostingAgent(cluster, name, settings=("log.archive.ms=0",)) for name in "abc"]
+
+
 async def test_one_agent_of_several_holds_all_jobs_and_starts_one_worker_after_a_while() -> None:
-    agents = three()
+    agents = three_that_archive_nothing()
     async with running_host(*agents):
         await until(lambda: any(agent.host.held_jobs for agent in agents), seconds=10)
         claimed_s = now_s()
@@ -103,7 +108,7 @@ async def test_what_was_asked_in_the_logs_past_starts_no_worker_now() -> None:
     first = HostingAgent(cluster, "a", enabled=False)
     async with running_host(first):
         await first.request(JobKind.MERGE)
-        later = HostingAgent(cluster, "b")
+        later = HostingAgent(cluster, "b", settings=("log.archive.ms=0",))
         async with running_host(later):
             await asyncio.sleep(DELAY_S - 2)
             assert later.workers == []

@@ -24,6 +24,7 @@ from broker.store import identity
 from coordinator.commands.entries import CreateTopic, TopicCreated
 from coordinator.commands.job_commands import JobKind, RequestJob
 from coordinator.log.sqlite import SqliteLog
+from storage.formats.log_archive import range_of
 from storage.stores.disk import DiskStore
 from tests.bench.bench_start import IDENTITY, Cluster
 
@@ -141,6 +142,26 @@ def test_a_stopped_worker_does_not_keep_its_agent_from_leaving(
 
     monkeypatch.setattr(worker_process, "END_S", 0.2)
     play(main)
+
+
+def test_what_a_leaving_agent_got_last_is_archived_by_its_worker_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = 0
+
+    async def main() -> None:
+        nonlocal position
+        async with running(tmp_path, monkeypatch, log_archive_ms="600000") as at:
+            await at.snapshot()
+            archive = at.agent._shells.jobs.stats.archive
+            await until(lambda: archive().objects > 0)
+            await at.agent.node.log_client.propose(CreateTopic("last", 1, ()))
+            position = at.machine.position
+            assert archive().position < position
+
+    play(main)
+    ranges = [range_of(f"archive/{each.name}") for each in tmp_path.glob("objects/archive/*")]
+    assert max(last for _, last in ranges) >= position
 
 
 def test_the_jobs_run_in_a_process_of_their_own(

@@ -26,7 +26,7 @@ from storage.formats.log_archive import (
 )
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import StoreRefusedError
-from tests.broker.jobs.hosts import HostingAgent, killed, running_host, until
+from tests.broker.jobs.hosts import DELAY_S, HostingAgent, killed, running_host, until
 from tests.coordinator.support import void
 from tests.kit.archives import archives_in, recovered
 from tests.kit.faults import FaultyStore, lost, refused
@@ -36,8 +36,10 @@ pytestmark = pytest.mark.schedules(5)
 JOBS = {JobKind.SNAPSHOT: snapshotting.run, JobKind.COLLECT: collecting.run}
 
 
-def agent_on(cluster: MemoryLogCluster, store: FaultyStore, *settings: str) -> HostingAgent:
-    agent = HostingAgent(cluster, store=store.inner, jobs=JOBS, settings=settings)
+def agent_on(
+    cluster: MemoryLogCluster, store: FaultyStore, *settings: str, name: str = "a"
+) -> HostingAgent:
+    agent = HostingAgent(cluster, name, store=store.inner, jobs=JOBS, settings=settings)
     agent.store = store
     return agent
 
@@ -411,3 +413,94 @@ async def test_a_bug_in_archiving_ends_no_worker(monkeypatch: pytest.MonkeyPatch
             assert stats(agent).failures >= 2
         await assert_recovered(agent)
         assert len(agent.workers) == 1
+
+
+@contextlib.asynccontextmanager
+async def two_agents(*settings: str) -> AsyncIterator[tuple[HostingAgent, HostingAgent]]:
+    """The first has the jobs and archives, in the delay of its jobs; the other would be next."""
+    cluster, store = MemoryLogCluster(), FaultyStore(MemoryStore())
+    agents = [agent_on(cluster, store, *settings, name=name) for name in "ab"]
+    async with running_host(*agents):
+        await until(lambda: any(agent.workers for agent in agents), seconds=10)
+        first, other = sorted(agents, key=lambda agent: not agent.workers)
+        await started(first)
+        await topic(first, "a")
+        await until_archived(first)
+        yield first, other
+
+
+@pytest.mark.parametrize("how", ["dies", "leaves"])
+async def test_the_archive_goes_on_at_once_with_the_next_holder_and_its_rounds_wait(
+    how: str,
+) -> None:
+    async with two_agents() as (first, other):
+        if how == "dies":
+            await killed(first)
+        else:
+            await first.host.leave(2)
+        await until(lambda: other.worker is not None and other.worker.started, seconds=60)
+        up_s = asyncio.get_running_loop().time()
+        await topic(other, "b")
+        await until_archived(other)
+        assert asyncio.get_running_loop().time() - up_s <= 1.5
+        await asyncio.sleep(DELAY_S - 10)
+        assert other.host.stats.worker.jobs[JobKind.COLLECT].runs == 0
+        await until(lambda: other.host.stats.worker.jobs[JobKind.COLLECT].runs > 0, seconds=20)
+        await assert_recovered(other)
+
+
+async def test_one_job_that_is_asked_for_ends_the_wait_of_all() -> None:
+    async with two_agents() as (first, _):
+        await first.request(JobKind.SNAPSHOT)
+        jobs = first.host.stats.worker.jobs
+        await until(lambda: jobs[JobKind.SNAPSHOT].runs and jobs[JobKind.COLLECT].runs, seconds=5)
+
+
+async def test_who_leaves_archives_first_what_is_not_archived_yet() -> None:
+    async with archiving("log.archive.ms=600000") as agent:
+        await topic(agent, "a")
+        await until_archived_once(agent)
+        await topic(agent, "b")
+        position = agent.machine.position
+        assert stats(agent).position < position
+        begun_s = asyncio.get_running_loop().time()
+        await agent.host.leave(2)
+        assert asyncio.get_running_loop().time() - begun_s <= 1
+        assert max(found.last for found in archives(agent)) >= position
+        reached = await recovered(
+            agent.store.inner, agent.machine, cluster_id=agent.given.cluster_id
+        )
+        assert {each.name for each in reached.topics} == {"a", "b"}
+
+
+async def until_archived_once(agent: HostingAgent) -> None:
+    """And the next one is far away."""
+    await until(lambda: stats(agent).objects > 0, seconds=10)
+    await asyncio.sleep(5)
+
+
+async def test_who_leaves_while_the_store_is_away_leaves_in_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with archiving() as agent:
+        await until_archived(agent)
+        agent.store.before["put_new"] = lost()
+        await topic(agent, "a")
+        begun_s = asyncio.get_running_loop().time()
+        await agent.host.leave(2)
+        assert asyncio.get_running_loop().time() - begun_s <= 2.1
+        assert "left before the log was archived to its end" in caplog.messages
+        assert agent.host.held_jobs == ()
+
+
+async def test_who_leaves_waits_for_no_archive_of_the_same_name_that_is_of_another_log() -> None:
+    async with archiving("log.archive.ms=600000") as agent:
+        await topic(agent, "a")
+        await until_archived_once(agent)
+        agent.store.before["put_new"] = planting(agent)
+        await topic(agent, "b")
+        puts = stats(agent).puts
+        begun_s = asyncio.get_running_loop().time()
+        await agent.host.leave(2)
+        assert asyncio.get_running_loop().time() - begun_s <= 2.1
+        assert stats(agent).puts == puts + 1
