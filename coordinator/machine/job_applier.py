@@ -54,6 +54,7 @@ from coordinator.machine.loss_applier import declare_lost
 from coordinator.tables.exports import Exports
 from coordinator.tables.incarnations import IncarnationRow, Incarnations
 from coordinator.tables.jobs import Jobs
+from coordinator.tables.losses import Losses
 from coordinator.tables.objects import DOOMED_MAX, OBJECT_NUMBERS_AHEAD_MAX, Moment, Objects
 from coordinator.tables.partition import Partition
 from coordinator.tables.partitions import Partitions
@@ -82,6 +83,7 @@ class JobApplier:
     incarnations: Incarnations
     pins: Pins
     exports: Exports
+    losses: Losses
 
     def apply(
         self,
@@ -108,6 +110,7 @@ class JobApplier:
                     writer=writer,
                     partitions=self.partitions,
                     objects=self.objects,
+                    losses=self.losses,
                     moment=moment,
                 )
             case _:

@@ -10,6 +10,7 @@ from coordinator.commands.entries import DONE, Done, Rejected, too_many
 from coordinator.commands.job_commands import JOB_ROWS_MAX
 from coordinator.commands.loss_commands import DeclareLost
 from coordinator.tables.incarnations import IncarnationRow
+from coordinator.tables.losses import Loss, Losses
 from coordinator.tables.objects import OBJECT_NUMBERS_AHEAD_MAX, Moment, Objects
 from coordinator.tables.partition import Partition
 from coordinator.tables.partitions import Partitions
@@ -24,6 +25,7 @@ def declare_lost(
     writer: IncarnationRow,
     partitions: Partitions,
     objects: Objects,
+    losses: Losses,
     moment: Moment,
 ) -> Done | Rejected:
     """For `apply`: judge, then carry out."""
@@ -55,6 +57,8 @@ def declare_lost(
     )
     partition.lose(indexes, span, moment)
     partitions.changed(partition, before)
+    loss = Loss(command.base_offset, command.next_offset, moment.time_ms)
+    losses.add((command.topic_id, command.partition), loss, log_start=partition.log_start)
     return DONE
 
 

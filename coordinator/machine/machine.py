@@ -10,7 +10,7 @@ that is not live change nothing: their commands are all refused with STALE_BROKE
 
 Queries are the tables themselves: `topics`, `partitions`, `incarnations`, `groups`,
 `transactions`, `features`, `pins`, `objects`, `jobs`, `snapshots`, `exports`, `schemas`, `acls`,
-`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`, `quota_usage`, `eras`.
+`credentials`, `delegation_tokens`, `client_quotas`, `dynamic_configs`, `quota_usage`, `eras`, `losses`.
 """
 
 from typing import assert_never
@@ -71,6 +71,7 @@ from coordinator.tables.features import Features
 from coordinator.tables.groups import Groups, changed_configs
 from coordinator.tables.incarnations import IncarnationRow, Incarnations
 from coordinator.tables.jobs import Jobs
+from coordinator.tables.losses import Losses
 from coordinator.tables.objects import OBJECT_NUMBERS_AHEAD_MAX, Moment, Objects
 from coordinator.tables.partitions import PURGE_ROWS_MAX, Partitions, Stamps
 from coordinator.tables.pins import Pins
@@ -115,6 +116,7 @@ class Machine:
         self.jobs = Jobs()
         self.snapshots = Snapshots()
         self.eras = Eras()
+        self.losses = Losses()
         self.exports = Exports()
         self.schemas = Schemas()
         self.acls = Acls()
@@ -132,6 +134,7 @@ class Machine:
             incarnations=self.incarnations,
             pins=self.pins,
             exports=self.exports,
+            losses=self.losses,
         )
         self._digest = DIGEST_ZERO
 
@@ -371,6 +374,7 @@ class Machine:
         self.topics.remove(command.topic_id)
         self.partitions.delete_topic(command.topic_id)
         self.exports.remove(command.topic_id)
+        self.losses.forget(command.topic_id)
         return DONE
 
     def _grow_topic(self, command: GrowTopic) -> Outcome:

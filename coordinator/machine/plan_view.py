@@ -58,7 +58,8 @@ def topic_plan(
     batches of that producer between are not committed. The plan of a partition reaches to `end`,
     which is before `stable` (the last stable offset) when there are too many rows. `compacted`: log
     compaction may have removed records below the end. `eras`: for each era after the first, where it
-    began, and the last stable offset there: who has read further in an era before has what was lost.
+    began, and the last stable offset there: who has read further in an era before has what was lost. `lost`: offsets that
+    were declared lost, and have no records: [base offset, next offset, when (ms)], whole, those that reach into the plan.
 
     Raises KafkaError (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION).
     """
@@ -77,7 +78,9 @@ def topic_plan(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
         view = _partition_plan(partition, from_offset, rows)
         eras = [[row.begun, row.stable_end_of((topic_id, number))] for row in machine.eras.rows]
-        views.append(view | {"compacted": is_compacted or partition.clean_to > 0, "eras": eras})
+        lost = machine.losses.between((topic_id, number), view["log_start"], view["end"])
+        more = {"eras": eras, "lost": [[*each] for each in lost]}
+        views.append(view | {"compacted": is_compacted or partition.clean_to > 0} | more)
     view = {
         "topic": topic.name,
         "topic_id": topic_id.hex(),

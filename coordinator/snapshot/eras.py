@@ -1,6 +1,6 @@
 """Eras in a snapshot.
 
-A friend of the module. They come last, and only when there is one after the first, so that the snapshot of a
+A friend of the module. They come only when there is one after the first, or something behind them, so that the snapshot of a
 cluster that never lost its log is one that the release before reads, too.
 """
 
@@ -21,8 +21,9 @@ def has_eras(eras: Eras) -> bool:
     return bool(eras.rows)
 
 
-def dump_eras(out: BlockWriter, eras: Eras) -> None:
-    if has_eras(eras):
+def dump_eras(out: BlockWriter, eras: Eras, *, more_follows: bool) -> None:
+    """`more_follows`: something comes behind them, so they cannot be left out."""
+    if has_eras(eras) or more_follows:
         write(out, eras.rows, len(eras.rows), _ERA)
 
 

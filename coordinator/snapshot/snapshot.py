@@ -6,7 +6,7 @@ is in them is replaced. Nothing of it is touched before all parts were found to 
 snapshot and of a known format; should it still fail, the machine is empty again, never half.
 
 Every field of every table is written by the friend module of its family (`tables`, `groups`,
-`partitions`, `schemas`, `rights`, `credentials`, `tokens`, `configs`, `eras`); whoever adds a field adds it there and
+`partitions`, `schemas`, `rights`, `credentials`, `tokens`, `configs`, `eras`, `losses`); whoever adds a field adds it there and
 raises `stream.VERSION`.
 `tests/coordinator/snapshot/test_fields.py` notices who forgets.
 
@@ -26,6 +26,7 @@ from coordinator.snapshot.credentials import (
 )
 from coordinator.snapshot.eras import dump_eras, has_eras, restore_eras
 from coordinator.snapshot.groups import dump_groups, restore_groups
+from coordinator.snapshot.losses import dump_losses, has_losses, restore_losses
 from coordinator.snapshot.partitions import (
     dump_objects,
     dump_partitions,
@@ -95,7 +96,8 @@ def _write(out: BlockWriter, machine: Machine) -> None:
     dump_groups(out, machine.groups)
     dump_transactions(out, machine.transactions)
     dump_jobs(out, machine.jobs, machine.snapshots)
-    eras_follow = has_eras(machine.eras)
+    losses_follow = has_losses(machine.losses)
+    eras_follow = losses_follow or has_eras(machine.eras)
     configs_follow = eras_follow or has_configs(
         machine.client_quotas, machine.dynamic_configs, machine.quota_usage
     )
@@ -113,7 +115,8 @@ def _write(out: BlockWriter, machine: Machine) -> None:
         machine.quota_usage,
         more_follows=eras_follow,
     )
-    dump_eras(out, machine.eras)
+    dump_eras(out, machine.eras, more_follows=losses_follow)
+    dump_losses(out, machine.losses)
 
 
 def restore(machine: Machine, parts: Sequence[Buffer]) -> None:
@@ -178,6 +181,7 @@ def _fill(machine: Machine, head: PartHeader, parts: list[Buffer]) -> Generator[
     restore_tokens(blocks, machine.delegation_tokens)
     restore_configs(blocks, machine.client_quotas, machine.dynamic_configs, machine.quota_usage)
     restore_eras(blocks, machine.eras)
+    restore_losses(blocks, machine.losses)
     blocks.end()
 
 

@@ -30,6 +30,7 @@ from iceberg_export.runs.type_sample import sample_types
 from iceberg_export.table.catalog import find_table
 from iceberg_export.table.catalog_view import create_latest_view
 from iceberg_export.table.latest_view import create_view_statement
+from iceberg_export.table.state import told_lost
 from iceberg_export.tasks import spark
 from iceberg_export.verify.proof import Verdict, verify_topic
 from iceberg_export.verify.upsert import is_upsert, verify_upsert
@@ -158,7 +159,12 @@ def _remarks(verdict: Verdict) -> str:
         (verdict.behind, "later offsets are not exported yet"),
         (len(verdict.not_compared), f"columns are not compared, since they came back or were masked while there were rows ({columns})"),
     )  # fmt: skip
-    return _redactions(verdict) + "".join(f"; {count} {what}" for count, what in counted if count)
+    lost = "".join(f"; {sentence}" for sentence in told_lost(verdict.lost))
+    return (
+        _redactions(verdict)
+        + "".join(f"; {count} {what}" for count, what in counted if count)
+        + lost
+    )
 
 
 def _redactions(verdict: Verdict) -> str:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from iceberg_export.errors import AheadError, PlanError
-from iceberg_export.table.state import Gap
+from iceberg_export.table.state import Gap, LostOffsets
 from protocol.types import Position, era_of, revision_of
 
 SEGMENTS = "segments/"
@@ -105,6 +105,8 @@ class PartitionPlan(NamedTuple):
     """Log compaction may have removed records."""
     eras: tuple[EraBeginning, ...] = ()
     """Those after the first, oldest first."""
+    lost: tuple[LostOffsets, ...] = ()
+    """Declared lost, in order; there are no records."""
 
     @property
     def byte_count(self) -> int:
@@ -141,6 +143,17 @@ class CommitRange(NamedTuple):
     """How many of the offsets are markers, for every partition that has some."""
     fills: bool = False
     """The offsets are of gaps, behind those of the table."""
+
+    def lost_of(self, plan: TopicPlan) -> tuple[LostOffsets, ...]:
+        """Returns those of the offsets that were declared lost."""
+        found = []
+        for number, start in self.starts.items():
+            for one in plan.partitions[number].lost:
+                within = one._replace(
+                    start=max(one.start, start), end=min(one.end, self.ends[number])
+                )
+                found += [within] if within.start < within.end else []
+        return tuple(found)
 
     @property
     def offset_count(self) -> int:
@@ -199,6 +212,7 @@ def parse_plan(answer: Mapping[str, Any]) -> TopicPlan:
                 tuple(Aborted(*map(int, row)) for row in part["aborted"]),
                 bool(part["compacted"]),
                 tuple(EraBeginning(*map(int, row)) for row in part.get("eras", ())),
+                tuple(LostOffsets(number, *map(int, row)) for row in part.get("lost", ())),
             )
         return TopicPlan(
             topic=str(answer["topic"]),
@@ -257,6 +271,8 @@ def join_parts(part: PartitionPlan, more: PartitionPlan) -> PartitionPlan:
         markers=part.markers + tuple(offset for offset in more.markers if offset >= part.end),
         aborted=part.aborted + tuple(one for one in more.aborted if one not in part.aborted),
         compacted=part.compacted or more.compacted,
+        # Each tells those between the log's start and its own end.
+        lost=more.lost,
     )
 
 

@@ -45,7 +45,7 @@ from iceberg_export.table.redactions import (
     redacted_places,
 )
 from iceberg_export.table.run_marks import RunMark
-from iceberg_export.table.state import State, gaps_without
+from iceberg_export.table.state import State, gaps_without, joined_lost
 from iceberg_export.tasks.export_split import (
     BadRecords,
     NoDeadLettersError,
@@ -257,6 +257,7 @@ def _state_after(
         run_id=f"{job.run_id}-{state.seq + 1}",
         dead_letters="",
         dead_letters_mark=dead.mark if dead is not None else "",
+        lost=joined_lost(state.lost, commit_range.lost_of(plan)),
     )
     if commit_range.fills:
         return new._replace(gaps=gaps_without(state.gaps, commit_range.starts, commit_range.ends))

@@ -18,7 +18,7 @@ from iceberg_export.runs.table_choice import each_table
 from iceberg_export.table import schema, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of
 from iceberg_export.table.column_rules import NO_RULES, paths_without_column
-from iceberg_export.table.state import Gap, State
+from iceberg_export.table.state import Gap, LostOffsets, State, told_lost
 from iceberg_export.units import show_duration
 
 _COLUMNS = ("topic", "partition", "exported to", "log end", "lag", "seconds", "table", "commits",
@@ -70,6 +70,8 @@ class TopicStatus(NamedTuple):
     """Offsets that retention had removed before they could be exported."""
     skipped: int = 0
     """Offsets that a reset went ahead of."""
+    lost: tuple[LostOffsets, ...] = ()
+    """That were declared lost before they could be exported."""
     names_dead_letters: bool = False
     """The newest commit came with some, which a crash may have kept from their table."""
     rules_without_column: tuple[str, ...] = ()
@@ -130,6 +132,7 @@ def topic_status(
         dlq_by_code=by_code,
         gaps=_offsets_of(gap for gap in gaps if not gap.skipped),
         skipped=_offsets_of(gap for gap in gaps if gap.skipped),
+        lost=state.lost if state else (),
         names_dead_letters=bool(state and state.dead_letters),
         rules_without_column=without_column,
     )
@@ -264,6 +267,7 @@ def render(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             remarks.append(f"{status.topic}: {status.gaps} offsets were deleted unexported")
         if status.skipped:
             remarks.append(f"{status.topic}: {status.skipped} offsets were skipped on purpose")
+        remarks += [f"{status.topic}, {sentence}" for sentence in told_lost(status.lost)]
         lines += [_line(status, row, now_ms) for row in status.partitions]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_COLUMNS))]
     text = [
@@ -292,6 +296,7 @@ def render_json(statuses: Sequence[TopicStatus], now_ms: int) -> str:
             "dlq_by_code": status.dlq_by_code,
             "deleted_unexported": status.gaps,
             "skipped": status.skipped,
+            "declared_lost": [one._asdict() for one in status.lost],
             "rules_without_column": list(status.rules_without_column),
             "partitions": [
                 {

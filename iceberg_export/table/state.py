@@ -23,6 +23,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from iceberg_export.errors import StateError
@@ -36,6 +37,8 @@ TOPIC_ID = PREFIX + "topic-id"
 TOPIC = PREFIX + "topic"
 CLUSTER_ID = PREFIX + "cluster-id"
 GAPS = PREFIX + "gaps"
+LOST = PREFIX + "lost"
+"""Not in tables that no release has written to since there is such a key."""
 DEAD_LETTERS = PREFIX + "dead-letters"
 PREV_OFFSETS = PREFIX + "prev-offsets"
 REWRITE_ID = PREFIX + "rewrite-id"
@@ -51,6 +54,9 @@ FOLLOWS = PREFIX + "follows"
 REPLAYS = PREFIX + "replays"
 """Not in tables that no release has written to since there is such a key."""
 
+LOST_MAX = 1000
+"""Of a table: every retained snapshot carries a copy. Beyond it the oldest are forgotten."""
+LOST_SHOWN_MAX = 10
 PARTITIONS_PLAIN_MAX = 200
 """Above this the map is compressed: every retained snapshot carries a copy in metadata.json."""
 
@@ -87,6 +93,23 @@ class Gap(NamedTuple):
     end: int
     skipped: bool = False
     """A reset went ahead of them; else retention had removed them."""
+
+
+class LostOffsets(NamedTuple):
+    """Offsets [start, end) that an operator had declared lost before they were exported."""
+
+    partition: int
+    start: int
+    end: int
+    declared_ms: int
+
+    def told(self) -> str:
+        """Returns the sentence about it."""
+        when = f"{datetime.fromtimestamp(self.declared_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+        many = f"offsets {self.start} to {self.end - 1} were"
+        one = f"offset {self.start} was"
+        which = many if self.end - self.start > 1 else one
+        return f"partition {self.partition}: {which} declared lost on {when} UTC"
 
 
 class LastRecord(NamedTuple):
@@ -137,6 +160,8 @@ class State(NamedTuple):
     """Position of the log when it told of the records; 0: unknown."""
     last_records: Mapping[int, LastRecord] = {}
     """By partition; a partition whose last record is unknown is missing."""
+    lost: tuple[LostOffsets, ...] = ()
+    """By partition and offset, apart from each other."""
     replays: tuple[str, ...] = ()
     """Run ids of the newest commits in the table's history that added dead letters as rows."""
 
@@ -222,6 +247,40 @@ def gaps_without(
     return tuple(gap for gap in found if gap.start < gap.end)
 
 
+def joined_lost(
+    lost: Sequence[LostOffsets], more: Sequence[LostOffsets]
+) -> tuple[LostOffsets, ...]:
+    """Returns both, neighbours as one with the newer time; at most LOST_MAX, the newest."""
+    found: list[LostOffsets] = []
+    for one in sorted([*lost, *more]):
+        before = found[-1] if found else None
+        if before is None or before.partition != one.partition or before.end < one.start:
+            found.append(one)
+            continue
+        end, newest = max(before.end, one.end), max(before.declared_ms, one.declared_ms)
+        found[-1] = before._replace(end=end, declared_ms=newest)
+    if len(found) > LOST_MAX:
+        found = sorted(found, key=lambda one: one.declared_ms)[-LOST_MAX:]
+    return tuple(sorted(found))
+
+
+def told_lost(lost: Sequence[LostOffsets]) -> list[str]:
+    """Returns a sentence about each, the first few."""
+    told = [one.told() for one in lost[:LOST_SHOWN_MAX]]
+    if len(lost) > LOST_SHOWN_MAX:
+        offsets = sum(one.end - one.start for one in lost[LOST_SHOWN_MAX:])
+        told.append(
+            f"{offsets} more offsets in {len(lost) - LOST_SHOWN_MAX} places were declared lost"
+        )
+    return told
+
+
+def lost_before(lost: Sequence[LostOffsets], to: Mapping[int, int]) -> tuple[LostOffsets, ...]:
+    """Returns the parts before the offsets that the export goes back to."""
+    cut = [one._replace(end=min(one.end, to.get(one.partition, one.end))) for one in lost]
+    return tuple(one for one in cut if one.start < one.end)
+
+
 def encode_keys(
     state: State, *, sequence_number: int, previous: Mapping[int, int]
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -237,6 +296,7 @@ def encode_keys(
         SEQUENCE_NUMBER: str(sequence_number),
         TOPIC_ID: state.topic_id,
         GAPS: _encode_gaps(state.gaps),
+        LOST: _compressed(json.dumps(state.lost, separators=(",", ":")), len(state.lost)),
         DEAD_LETTERS: state.dead_letters,
         LINE: state.line,
         DEAD_LETTERS_MARK: state.dead_letters_mark,
@@ -267,6 +327,10 @@ def _decode(keys: Mapping[str, str], where: str) -> State:
             follows=Follows(*json.loads(keys.get(FOLLOWS, '["",{}]'))),
             position=int(keys.get(POSITION, "0")),
             last_records=_decode_last_records(keys, keys[RUN_ID]),
+            lost=tuple(
+                LostOffsets(*map(int, one))
+                for one in json.loads(_decompressed(keys.get(LOST, "[]")))
+            ),
             replays=tuple(keys.get(REPLAYS, "").split()),
         )
     except (KeyError, ValueError, TypeError) as error:

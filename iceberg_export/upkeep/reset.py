@@ -28,7 +28,7 @@ from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, state, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
 from iceberg_export.table.settings_kept import keep_setting, route_setting
-from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State
+from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State, lost_before
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.without_rows import without_rows
 
@@ -202,6 +202,7 @@ def _reset_table(job: Job, table: Table, target: _ResetTarget) -> tuple[State, R
         seq=state.highest_seq(view) + 1,
         run_id=f"{job.run_id}-reset",
         gaps=_gaps_before(gaps, to) + skipped,
+        lost=lost_before(before.lost, to) if before else (),
         line=f"{job.run_id}-reset",
         follows=target.follows,
         position=target.position,

@@ -69,7 +69,7 @@ from iceberg_export.table.redactions import (
     redacted_places,
     redactions_in,
 )
-from iceberg_export.table.state import Gap
+from iceberg_export.table.state import Gap, LostOffsets
 from iceberg_export.typed.decode_values import Message
 from iceberg_export.typed.typed_rows import (
     RowDecoder,
@@ -163,6 +163,8 @@ class Verdict(NamedTuple):
     """Offsets that were gone from the log before they were exported."""
     passed_over: int = 0
     """Offsets that a reset skipped."""
+    lost: tuple[LostOffsets, ...] = ()
+    """That were declared lost before they were exported: neither side has records there."""
     not_compared: tuple[str, ...] = ()
     """Columns that somebody dropped and added again: older rows have nothing there."""
     behind: int = 0
@@ -379,6 +381,7 @@ def verify_topic(job: Job, topic: Topic) -> Verdict:
         redactions=tuple(comparison.redactions),
         gone=exported.gone,
         passed_over=exported.passed_over,
+        lost=exported.state.lost,
         not_compared=tuple(sorted(comparison.not_compared)),
         behind=sum(
             max(0, part.stable - max(part.log_start, exported.state.offsets.get(number, 0)))

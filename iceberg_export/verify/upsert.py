@@ -193,6 +193,7 @@ def verify_upsert(job: Job, topic: Topic) -> Verdict:
     return verdict._replace(
         gone=exported.gone,
         passed_over=exported.passed_over,
+        lost=exported.state.lost,
         not_compared=tuple(sorted(added_again(table))),
     )
 

@@ -179,3 +179,40 @@ def test_a_snapshot_behind_it_is_the_same_machine():
     machine = Machine()
     restore(machine, dump(story.machine))
     assert dump(machine) == dump(story.machine)
+
+
+def losses(story: JobStory) -> list[tuple[int, ...]]:
+    return [tuple(each) for each in story.machine.losses.between((story.topic_id, 0), 0, 1 << 40)]
+
+
+def test_what_was_declared_lost_is_remembered_with_its_time_and_neighbours_are_one():
+    story = JobStory(*[2] * 6)
+    declare(story, story.rows(0, 1))
+    first_ms = story.machine.time_ms
+    assert losses(story) == [(0, 2, first_ms)]
+    declare(story, story.rows(4, 1))
+    declare(story, story.rows(1, 1))
+    now_ms = story.machine.time_ms
+    assert [each[:2] for each in losses(story)] == [(0, 4), (8, 10)]
+    assert losses(story)[0][2] == now_ms >= first_ms
+
+
+def test_what_was_refused_is_not_remembered_as_lost():
+    story = JobStory(2, 2)
+    declare(story, story.rows(0, 1), digest=bytes(16))
+    assert losses(story) == []
+
+
+def test_losses_of_a_deleted_topic_are_forgotten():
+    story = JobStory(2, 2)
+    declare(story, story.rows(0, 1))
+    story.do(story.agent, DeleteTopic(story.topic_id))
+    assert story.machine.losses.rows == {}
+
+
+def test_losses_are_in_a_snapshot():
+    story = JobStory(2, 2)
+    declare(story, story.rows(0, 1))
+    machine = Machine()
+    restore(machine, dump(story.machine))
+    assert machine.losses.rows == story.machine.losses.rows != {}

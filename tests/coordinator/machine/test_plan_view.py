@@ -44,6 +44,7 @@ def test_the_plan_holds_the_spans_of_every_partition():
                 "aborted": [],
                 "compacted": False,
                 "eras": [],
+                "lost": [],
             },
             {
                 "partition": 1,
@@ -58,6 +59,7 @@ def test_the_plan_holds_the_spans_of_every_partition():
                 "aborted": [],
                 "compacted": False,
                 "eras": [],
+                "lost": [],
             },
         ],
     }
@@ -148,5 +150,6 @@ def test_of_a_partition_that_has_lost_something_the_plan_says_that_records_may_b
     assert story.do(agent, command) == DONE
     untouched, holed = topic_plan(story.machine, topic_id).view["partitions"]
     assert (untouched["compacted"], holed["compacted"]) == (False, True)
+    assert (untouched["lost"], holed["lost"]) == ([], [[0, 10, story.machine.time_ms]])
     assert holed["spans"][0] == [f"segments/{agent:016x}/00000000", 16, 61, 0, 10, 7]
     assert (holed["end"], len(holed["spans"])) == (16, 2)

@@ -44,6 +44,8 @@ class Log:
         self.records: list[Record] = []
         self.log_start = 0
         self.compacted = False
+        self.lost: list[list[int]] = []
+        """As agents tell them: first offset, the one after the last, when (ms)."""
         self.end = 0
         self.markers: list[int] = []
         self.aborted: list[list[int]] = []
@@ -179,11 +181,24 @@ class World:
                 data += build_batch([record], base_offset=record.offset)
         if end - 1 not in keep:
             data += empty_batch(end - 1)
+        log.spans[: len(whole)] = [self._segment(data, first, end)]
+        log.compacted = True
+
+    def _segment(self, data: bytes, first: int, end: int) -> list[Any]:
         segment = ObjectId(Incarnation((1 << 48) + 2), self.chunk_number, ObjectKind.SEGMENT)
         self.chunk_number += 1
         self._write(segment, data)
-        log.spans[: len(whole)] = [[segment.key, 9, len(data) - 9, first, end - first, -1]]
+        return [segment.key, 9, len(data) - 9, first, end - first, -1]
+
+    def lose(self, topic: str, partition: int, span: int, declared_ms: int) -> None:
+        """The records of one span are declared lost."""
+        log = self.topics[topic][1][partition]
+        _, _, _, first, count, _ = log.spans[span]
+        end = first + count
+        log.records = [one for one in log.records if not first <= one.offset < end]
+        log.spans[span] = self._segment(b"FRZL-head" + empty_batch(end - 1), first, end)
         log.compacted = True
+        log.lost.append([first, end, declared_ms])
 
     def plan(self, topic: str, only: int | None = None, start: int = 0) -> dict[str, Any]:
         topic_id, logs = self.topics[topic]
@@ -205,6 +220,7 @@ class World:
                     "stable": stable,
                     "compacted": log.compacted,
                     "eras": [[begun, ends.get((topic, number), 0)] for begun, ends in self.eras],
+                    "lost": log.lost,
                     "spans": spans,
                     "markers": [offset for offset in log.markers if first <= offset < end],
                     "aborted": sorted(

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from iceberg_export.errors import StateError
 from iceberg_export.table.state import (
+    LOST_MAX,
     PARTITIONS_PLAIN_MAX,
     Gap,
+    LostOffsets,
     SnapshotView,
     State,
     TableView,
@@ -15,7 +17,10 @@ from iceberg_export.table.state import (
     encode_keys,
     encode_offsets,
     has_run,
+    joined_lost,
+    lost_before,
     read_state,
+    told_lost,
 )
 
 
@@ -105,3 +110,48 @@ def test_gaps_are_read_as_they_were_written_also_when_every_partition_has_one(co
     assert len(summary["frazil.gaps"]) < 25 * (PARTITIONS_PLAIN_MAX + 1)
     found = read_state(TableView("t", 1, [SnapshotView(1, None, 1, summary)], properties))
     assert found.gaps == gaps
+
+
+@pytest.mark.parametrize("count", [0, 1, PARTITIONS_PLAIN_MAX + 1])
+def test_lost_offsets_are_read_as_they_were_written(count):
+    lost = tuple(LostOffsets(number, 0, 1 << 40, 1_700_000_000_000) for number in range(count))
+    given = State("ab" * 16, {0: 1}, 1, "r1", lost=lost)
+    properties, summary = encode_keys(given, sequence_number=1, previous={})
+    found = read_state(TableView("t", 1, [SnapshotView(1, None, 1, summary)], properties))
+    assert found.lost == lost
+
+
+def test_a_table_of_a_release_that_knew_of_no_losses_has_none():
+    properties, summary = keys(1, 10)
+    del summary["frazil.lost"]
+    found = read_state(TableView("t", 1, [SnapshotView(1, None, 1, summary)], properties))
+    assert found.lost == ()
+
+
+def test_lost_offsets_that_touch_become_one_and_others_stay_apart():
+    lost = joined_lost([LostOffsets(0, 10, 20, 5)], [LostOffsets(0, 20, 30, 7)])
+    assert lost == (LostOffsets(0, 10, 30, 7),)
+    apart = (LostOffsets(0, 10, 20, 5), LostOffsets(0, 21, 30, 7), LostOffsets(1, 20, 30, 7))
+    assert joined_lost(apart[1:], apart[:1]) == apart
+
+
+def test_of_very_many_lost_offsets_the_newest_are_kept():
+    many = [LostOffsets(0, 2 * n, 2 * n + 1, 9_000 - n) for n in range(LOST_MAX + 3)]
+    kept = joined_lost((), many)
+    assert len(kept) == LOST_MAX
+    assert kept[-1].start == 2 * (LOST_MAX - 1)
+
+
+def test_what_was_lost_behind_the_offsets_that_an_export_goes_back_to_is_forgotten():
+    lost = (LostOffsets(0, 10, 20, 5), LostOffsets(0, 30, 40, 5), LostOffsets(1, 30, 40, 5))
+    assert lost_before(lost, {0: 15}) == (LostOffsets(0, 10, 15, 5), LostOffsets(1, 30, 40, 5))
+
+
+def test_lost_offsets_are_told_in_sentences_the_first_ten_of_them():
+    lost = [LostOffsets(3, 100 * n, 100 * n + 1 + 99 * (n > 0), 0) for n in range(12)]
+    told = told_lost(lost)
+    assert told[0] == "partition 3: offset 0 was declared lost on 1970-01-01 00:00:00 UTC"
+    assert (
+        told[1] == "partition 3: offsets 100 to 199 were declared lost on 1970-01-01 00:00:00 UTC"
+    )
+    assert told[10:] == ["200 more offsets in 2 places were declared lost"]
