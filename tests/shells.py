@@ -75,6 +75,7 @@ SHELLS = {
         "cli.bench.worker",
         "check.checking",
         "check.losses",
+        "check.past_pages",
         "cli.checks.advertised",
         "cli.checks.check_arguments",
         "cli.checks.check_tool",

@@ -22,6 +22,7 @@ from broker.check.comparison import (
     missing,
 )
 from broker.check.lost_ranges import Losses, Lost, LostRange, slices
+from broker.check.past_pages import PastPages
 from broker.jobs.kinds import collection_plan, unnamed_objects
 from broker.jobs.kinds.unnamed_objects import UnnamedObjects
 from broker.jobs.worker.pace import Pace
@@ -313,18 +314,22 @@ class Check:
                     known[place].append(span)
             if count % TOLD_SEGMENTS == 0:
                 await self._tell(f"read the tables of {count} segments, to find lost pages again")
-        found = []
-        for each in ranges:
-            partition = machine.partitions.get(each.topic_id, each.partition)
-            index = -1 if partition is None else partition.find(each.base_offset)
-            body: bytes | None = None
-            if each.is_page and partition is not None and 0 <= index < partition.row_count:
-                page = partition.row(index)
-                if isinstance(page, Page):
-                    body = rebuilding.body_of(page, known[each.topic_id, each.partition])
-                    await asyncio.sleep(0)
-            found.append(each._replace(page_body=body or b""))
-        return found
+        bodies: dict[bytes, bytes] = {}
+        lost_pages = [_page_of(machine, each) for each in ranges]
+        for each, page in zip(ranges, lost_pages, strict=True):
+            if page is not None:
+                body = rebuilding.body_of(page, known[each.topic_id, each.partition])
+                if body is not None:
+                    bodies[page.digest] = body
+                await asyncio.sleep(0)
+        wanted = {page.digest for page in lost_pages if page is not None} - bodies.keys()
+        if wanted:
+            past = PastPages(self._store, self._identity, digests=wanted, tell=self._tell)
+            bodies |= await past.find()
+        return [
+            each if page is None else each._replace(page_body=bodies.get(page.digest, b""))
+            for each, page in zip(ranges, lost_pages, strict=True)
+        ]
 
     async def _spans_of(
         self, object_id: ObjectId, length: int
@@ -361,6 +366,16 @@ class Check:
 
     async def _whole(self, key: str) -> Buffer:
         return await _answered(lambda: self._store.get(key))
+
+
+def _page_of(machine: Machine, found: LostRange) -> Page | None:
+    """The page that is lost; None: rows are, or it is there no more."""
+    partition = machine.partitions.get(found.topic_id, found.partition)
+    index = -1 if partition is None else partition.find(found.base_offset)
+    if not found.is_page or partition is None or not 0 <= index < partition.row_count:
+        return None
+    page = partition.row(index)
+    return page if isinstance(page, Page) else None
 
 
 async def _answered(call: Callable[[], Awaitable[T]]) -> T:

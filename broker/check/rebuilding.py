@@ -2,7 +2,7 @@
 
 The table of a segment says of each span all that a row says. So the rows of a page that stood for spans of segments
 are found again; and that they are the very rows is proven: their body must have the digest that the log has. What
-held ends of transactions, or spans that are in chunks still, is not found so.
+held ends of transactions, or spans that are in chunks still, is not found so, but in the past (`past_pages`).
 """
 
 from collections.abc import Iterable, Iterator

@@ -9,6 +9,7 @@ from broker.jobs.kinds import spill_plan
 from coordinator.commands.job_commands import JobKind
 from protocol.types import ERA
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.log_archive import ArchivedEntry, LogArchive, archive_key, encode_archive
 from storage.formats.spans import Page
 from storage.stores.object_store import StoreRefusedError
 from tests.kit.faults import FaultyStore, refused
@@ -230,3 +231,63 @@ def test_what_does_not_name_rows_is_told_to(change):
     assert parse(json.dumps(body)).rows == 1
     with pytest.raises(ValueError, match=r"send|are numbers|have 16 bytes"):
         parse(json.dumps(body | change))
+
+
+def archive(world, after: int = 0, *, skip: int = 0) -> None:
+    """What the world's log has got, as whoever holds the jobs puts it, in two objects; `skip`: without so many
+    entries between them."""
+    logged = [ArchivedEntry(*each[:3], False, each.payload) for each in world.logged]
+    logged = [each for each in logged if each.position > after]
+    half = len(logged) // 2
+    second = logged[half + skip - 1].position
+    for begin, some in ((after, logged[:half]), (second, logged[half + skip :])):
+        put = LogArchive("jobs", begin, some[-1].position, bytes(16), tuple(some))
+        data = encode_archive(put)
+        world.run(world.store.put_new(archive_key(begin, some[-1].position), [data]))
+
+
+def spilled_with_ends(world):
+    """A page of spans in chunks and of ends of transactions; its object is lost."""
+    place = world.place("a")
+    producer = world.producer("p")
+    world.produce((place, [(b"k", b"aborted")]), producer=producer)
+    world.end(producer, commit=False)
+    written = world.fill(place, 20)
+    assert world.round(JobKind.SPILL, after_ms=2_000)
+    (key,) = world.keys("indexes/")
+    assert world.row(place).page_count > 0
+    return place, written, key
+
+
+def test_pages_of_chunks_and_ends_of_transactions_are_found_again_in_the_logs_past(world, checked):
+    place, written, key = spilled_with_ends(world)
+    archive(world)
+    del world.store._objects[key]
+    found = checked()
+    assert [bool(each.page_body) for each in found.ranges if each.is_page] == [True]
+    repair(world, checked, agent=0)
+    assert world.values(place) == written
+    assert b"aborted" not in world.values(place)
+    assert checked(deep=True).wrong == []
+
+
+def test_pages_are_found_again_behind_the_snapshot_that_came_before_them(world, checked):
+    world.place("b")
+    for _ in range(2):
+        assert world.round(JobKind.SNAPSHOT, after_ms=2_000_000)
+    older = world.machine.snapshots.published[-1].position
+    place, written, key = spilled_with_ends(world)
+    archive(world, older)
+    del world.store._objects[key]
+    repair(world, checked, agent=0)
+    assert world.values(place) == written
+
+
+def test_pages_behind_a_hole_in_the_archives_are_not_found(world, checked):
+    place, _, key = spilled_with_ends(world)
+    archive(world, skip=2)
+    del world.store._objects[key]
+    found = checked()
+    assert [each.page_body for each in found.ranges] == [b""]
+    repair(world, checked, agent=0)
+    assert offsets(world, place)[0] > 0
