@@ -23,8 +23,9 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
+
+import numpy as np
 
 from iceberg_export.errors import StateError
 
@@ -105,7 +106,7 @@ class LostOffsets(NamedTuple):
 
     def told(self) -> str:
         """Returns the sentence about it."""
-        when = f"{datetime.fromtimestamp(self.declared_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+        when = str(np.datetime64(self.declared_ms // 1000, "s")).replace("T", " ")
         many = f"offsets {self.start} to {self.end - 1} were"
         one = f"offset {self.start} was"
         which = many if self.end - self.start > 1 else one
