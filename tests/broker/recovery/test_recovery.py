@@ -190,6 +190,7 @@ async def test_a_time_leaves_out_snapshots_that_hold_what_was_written_later() ->
 
 async def test_a_time_before_an_era_began_leads_to_the_log_of_the_era_before() -> None:
     world = await Disaster().begin()
+    await Writer(world.cluster).open("idle")
     first = await world.snapshot(cut=False)
     world.writer.clock_ms = 500
     await world.topic("before")
