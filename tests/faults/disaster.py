@@ -22,7 +22,7 @@ from tests.parts.servers import Frazil
 from tests.parts.topics import create_topic
 
 EAGER = ("jobs.start.delay.ms=0", "log.archive.ms=100")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 REFUSED = "the metadata log is older than the object store"
 PER_SECOND = 200
 Place = tuple[str, int]
@@ -241,14 +241,14 @@ class Mark(NamedTuple):
 
 
 class Clients:
-    """Under load until `end`: records of `t`, transactions over both partitions of `paid`, and a group that reads `t`."""
+    """Under load until `killed`: records of `t`, transactions over both partitions of `paid`, and a group that reads `t`."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent = 0
         """Records of `t`: the number of the next one."""
         self.begun = 0
         """Transactions: the number of the next one."""
-        self.payer = Producer(
+        self._payer = Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": "payer", "log_level": 0}
         )
         self._bootstrap = bootstrap
@@ -334,20 +334,25 @@ class Clients:
         producer.flush(PATIENCE_S)
 
     def _pay(self) -> None:
-        self.payer.init_transactions(PATIENCE_S)
+        self._payer.init_transactions(PATIENCE_S)
         while not self._ending.is_set():
             number, self.begun = self.begun, self.begun + 1
-            self.payer.begin_transaction()
+            self._payer.begin_transaction()
             for partition in range(2):
-                self.payer.produce("paid", f"{number}-{partition}", partition=partition)
+                self._payer.produce("paid", f"{number}-{partition}", partition=partition)
             self._ended(number)
 
     def _ended(self, number: int) -> None:
         while True:
             try:
-                self.payer.commit_transaction(1)
+                self._payer.commit_transaction(1)
             except KafkaException as error:
-                if self._ending.is_set() or not error.args[0].retriable():
+                if self._ending.is_set():
+                    raise
+                if error.args[0].txn_requires_abort():
+                    self._payer.abort_transaction(PATIENCE_S)
+                    return
+                if not error.args[0].retriable():
                     raise
             else:
                 with self._lock:
@@ -367,16 +372,20 @@ class Clients:
         )
         consumer.assign([TopicPartition("t", partition, 0) for partition in range(2)])
         while not self._ending.is_set():
-            if consumer.consume(50, timeout=0.2):
+            if not consumer.consume(50, timeout=0.2):
+                continue
+            try:
                 committed = consumer.commit(
                     offsets=consumer.position(consumer.assignment()), asynchronous=False
                 )
-                with self._lock:
-                    self._offsets |= {
-                        (each.topic, each.partition): each.offset
-                        for each in committed
-                        if each.offset >= 0
-                    }
+            except KafkaException:
+                continue  # The group moves to another agent: it commits again with the next ones.
+            with self._lock:
+                self._offsets |= {
+                    (each.topic, each.partition): each.offset
+                    for each in committed
+                    if each.offset >= 0
+                }
         consumer.close()
 
 

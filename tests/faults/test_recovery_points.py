@@ -116,7 +116,12 @@ def test_a_cluster_goes_back_to_a_time_within_its_snapshots(
 def open_transaction(bootstrap: str) -> Producer:
     """It has a record in each partition, and is not ended."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": "open", "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": "open",
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
     )
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
