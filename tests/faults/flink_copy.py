@@ -44,7 +44,7 @@ class FlinkCopy(Host):
             self.told["ended"] += 1
             self._told.notify_all()
 
-    def until(self, word: str, more: int = 1, *, seconds: float = 180.0) -> None:
+    def until(self, word: str, more: int = 1, *, seconds: float = 300.0) -> None:
         """Wait until it has said that so many times more, from now on."""
         with self._told:
             wanted = self.told[word] + more

@@ -55,7 +55,7 @@ class Copies:
         )
         self._consumer.assign([TopicPartition(*place, 0) for place in self.found])
 
-    def until(self, count: int, seconds: float = 180.0) -> None:
+    def until(self, count: int, seconds: float = 300.0) -> None:
         """Read until every copy has so many records."""
         deadline = time.monotonic() + seconds
         while min(self._counts().values()) < count:
@@ -66,7 +66,7 @@ class Copies:
         """Until every copy has a step more than now."""
         self.until(max(self._counts().values()) + STEP)
 
-    def read_all(self, seconds: float = 180.0) -> None:
+    def read_all(self, seconds: float = 300.0) -> None:
         """To the ends."""
         deadline = time.monotonic() + seconds
         while self._ended != self.found.keys():
