@@ -117,7 +117,9 @@ public class FlinkCopy {
             if (held != null) {
                 // The commit is a mail to this very thread: it is not done before this returns.
                 for (int tries = 0; tries < 1000 && !Files.exists(held); tries++) Thread.sleep(10);
-                if (Files.exists(held)) {
+                boolean isComplete = Files.exists(held);
+                held = null;
+                if (isComplete && holds.compareAndSet(true, false)) {
                     isHeld = true;
                     out.println("@held");
                     while (!heldFails.get()) Thread.sleep(10);
@@ -125,9 +127,6 @@ public class FlinkCopy {
                     heldFails.set(false);
                     throw new IllegalStateException("told to fail before the commit");
                 }
-                // It was aborted: another one.
-                held = null;
-                holds.set(true);
             }
             if (fails.compareAndSet(true, false)) throw new IllegalStateException("told to fail");
             return value;
@@ -135,7 +134,7 @@ public class FlinkCopy {
 
         @Override
         public void snapshotState(FunctionSnapshotContext context) {
-            if (holds.compareAndSet(true, false)) {
+            if (holds.get()) {
                 String job = getRuntimeContext().getJobInfo().getJobId().toString();
                 held = Path.of(folder, job, "chk-" + context.getCheckpointId(), "_metadata");
             }
