@@ -123,7 +123,7 @@ debezium: $(VENV)/.test
 	@CHANGES=$(CHANGES) $(BIN)/python -m pytest tests/iceberg_export/cdc
 
 faults: $(VENV)/.test
-	@$(BIN)/python -m tests.parts etcd minio libfaketime
+	@$(BIN)/python -m tests.parts etcd minio java kafka connect flink libfaketime
 	@$(if $(SEED),,$(BIN)/python -m pytest tests/faults)
 	@$(BIN)/python -m tests.faults.drawn --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 

@@ -65,6 +65,14 @@ FLINK_SPARED = (
     *("zstd-jni", "snappy-java"),
 )
 """What a job in one process, without codecs, does not need: a third of the bytes."""
+CONNECT = (
+    *(
+        ("org.apache.kafka", name, KAFKA_VERSION)
+        for name in ("connect-api", "connect-file", "connect-json", "connect-runtime")
+    ),
+    ("org.slf4j", "slf4j-api", "2.0.17"),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+)
 ICEBERG_REST = (
     ("org.apache.iceberg", "iceberg-core", "1.11.0"),
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
@@ -137,6 +145,11 @@ def connect_iceberg() -> Path:
     """A folder with Kafka Connect and its sink of Iceberg tables: a rival of the exporter."""
     name = f"connect-iceberg-{KAFKA_VERSION}-{ICEBERG_VERSION}"
     return made_once(name, _fetch_connect_iceberg)
+
+
+def connect() -> Path:
+    """A folder with Kafka Connect and the connectors of files that it brings along."""
+    return made_once(f"connect-{KAFKA_VERSION}", _fetch_connect)
 
 
 def debezium() -> Path:
@@ -303,6 +316,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "nessie": nessie,
     "trino": trino,
     "postgres": postgres,
+    "connect": connect,
     "debezium": debezium,
     "flink": flink,
     "kafkajs": kafkajs,
@@ -330,6 +344,7 @@ DOWNLOADS_MB = {
     "nessie": 285,
     "trino": 821,
     "postgres": 25,
+    "connect": 35,
     "debezium": 40,
     "flink": 62,
     "kafkajs": 65,
@@ -519,6 +534,10 @@ def _fetch_spark_kafka(result: Path, scratch: Path) -> None:
 
 def _fetch_connect_iceberg(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, *CONNECT_ICEBERG)
+
+
+def _fetch_connect(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, *CONNECT)
 
 
 def _fetch_debezium(result: Path, scratch: Path) -> None:

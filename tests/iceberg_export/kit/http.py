@@ -73,6 +73,7 @@ def killed_while_it_answers(body: bytes, sent: int) -> Iterator[str]:
     """An agent whose process ends when so many bytes of its answer have left it."""
 
     class Handler(socketserver.StreamRequestHandler):
+        @override
         def handle(self) -> None:
             while self.rfile.readline() != b"\r\n":
                 pass
