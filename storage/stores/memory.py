@@ -7,7 +7,8 @@ business: the simulator wraps it. But it can be told to keep objects, as a store
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from protocol.types import Buffer
 from storage.stores.adapter_rules import (
@@ -35,6 +36,13 @@ def _check_same(key: str, present: bytes, submitted: bytes) -> None:
         raise ObjectExistsError(f"{key} exists with other bytes")
 
 
+def _folders(key: str) -> Iterator[str]:
+    """That the key lies in, the innermost first."""
+    while "/" in key:
+        key = key.rpartition("/")[0]
+        yield key
+
+
 class MemoryStore:
     """An `ObjectStore` that lasts as long as the object; several agents may share it."""
 
@@ -42,6 +50,8 @@ class MemoryStore:
         self._now_ms = now_ms
         self._objects: dict[str, bytes] = {}
         self._modified_ms: dict[str, int] = {}
+        self._below: Counter[str] = Counter()
+        """Objects below each folder, at any depth; asked at each PUT, of a store with thousands."""
         self.kept: dict[str, str] = {}
         """Beginnings of keys that cannot be deleted, with the reason."""
 
@@ -65,16 +75,15 @@ class MemoryStore:
             return present
         self._check_folders(key)
         self._objects[key] = submitted
+        self._below.update(_folders(key))
         self._modified_ms[key] = self._now_ms()
         return submitted
 
     def _check_folders(self, key: str) -> None:
-        folder = key
-        while "/" in folder:
-            folder = folder.rpartition("/")[0]
+        for folder in _folders(key):
             if folder in self._objects:
                 raise StoreRefusedError(f"{key} cannot exist beside the object {folder}")
-        if any(other.startswith(key + "/") for other in self._objects):
+        if self._below[key]:
             raise StoreRefusedError(f"{key} cannot exist beside objects below it")
 
     async def get(self, key: str) -> Buffer:
@@ -114,7 +123,8 @@ class MemoryStore:
             if reason:
                 refused.append(DeleteRefusal(key, reason))
                 continue
-            self._objects.pop(key, None)
+            if self._objects.pop(key, None) is not None:
+                self._below.subtract(_folders(key))
             self._modified_ms.pop(key, None)
         await asyncio.sleep(0)
         return refused
