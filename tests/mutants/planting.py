@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.mutants.mutant import Mutant
 
+DEFINED = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "__pycache__", "build", "dist", "frazil-data", "node_modules", "*.egg-info", "*.log"
 )
@@ -27,7 +28,11 @@ class Tree:
         packages = told["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
         self.root = root
         self._product = _texts(root, packages, "*.py")
-        self._tests = _texts(root, ["tests"], "test_*.py")
+        self._tests: dict[str, list[Path]] = {}
+        """The files that define a test, by its name."""
+        for file, text in _texts(root, ["tests"], "test_*.py").items():
+            for name in dict.fromkeys(DEFINED.findall(text)):
+                self._tests.setdefault(name, []).append(file)
 
     def file_of(self, mutant: Mutant) -> Path:
         """The product's file that holds what the mutant replaces, relative to the root."""
@@ -48,10 +53,7 @@ class Tree:
         return [test_id for test in mutant.tests for test_id in self._test_ids(mutant, test)]
 
     def _test_ids(self, mutant: Mutant, test: str) -> list[str]:
-        definition = re.compile(
-            rf"^(?:async )?def {re.escape(test.partition('[')[0])}\(", re.MULTILINE
-        )
-        found = [file for file, text in self._tests.items() if definition.search(text)]
+        found = self._tests.get(test.partition("[")[0])
         if not found:
             raise MisfitError(f"{mutant.name}: there is no test {test}")
         return [f"{file}::{test}" for file in found]
