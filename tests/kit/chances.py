@@ -22,6 +22,11 @@ class Chances:
         self._counts: Counter[str] = Counter()
         self.happened: dict[str, float] = {}
         """By name, in order: when it did."""
+        self.noted: Counter[str] = Counter()
+        """What came of faults, how often."""
+
+    def note(self, what: str) -> None:
+        self.noted[what] += 1
 
     def numbered(self, what: str) -> str:
         """The name of the next one of these, from 1."""

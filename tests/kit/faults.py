@@ -64,9 +64,10 @@ class NoAnswerError(Exception):
 class LateError(NoAnswerError):
     """Raised by a gate before a call: the caller gets no answer, and the call takes effect later."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, landed: Callable[[], None] | None = None) -> None:
+        """`landed` is called when it has taken effect."""
         super().__init__(f"under way for {seconds:g} s more")
-        self.seconds = seconds
+        self.seconds, self.landed = seconds, landed
 
 
 def late(seconds: float, times: int = FOREVER) -> Gate:
@@ -153,7 +154,7 @@ class _Faulty:
             try:
                 await self._pass(self.before, name, arguments)
             except LateError as under_way:
-                _land(call, arguments, named, seconds=under_way.seconds)
+                _land(call, arguments, named, under_way)
                 raise
             result = await call(*arguments, **named)
             await self._pass(self.after, name, arguments)
@@ -171,16 +172,17 @@ def _land(
     call: Callable[..., Awaitable[object]],
     arguments: tuple[object, ...],
     named: dict[str, object],
-    *,
-    seconds: float,
+    under_way: LateError,
 ) -> None:
     """Make a call later, whatever has become of its caller: nobody hears what comes of it."""
     sent = [_as_sent(each) for each in arguments]
 
     async def landing() -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(under_way.seconds)
         with contextlib.suppress(StoreError, LogError):
             await call(*sent, **named)
+            if under_way.landed is not None:
+                under_way.landed()
 
     # In a context of its own: a process that was killed takes nothing back that is under way.
     task = asyncio.get_running_loop().create_task(landing(), context=contextvars.Context())
@@ -375,6 +377,8 @@ class Weather:
 
     delay: float = 0.0
     delay_s_max: float = 0.0
+    slow_answer: float = 0.0
+    """Of calls that take effect in time, and whose answers are as slow as a call may be."""
     fail_before: float = 0.0
     fail_after: float = 0.0
     late: float = 0.0
@@ -399,11 +403,12 @@ class Weather:
             tail_delay_s_max=rng.choice((0.0, 0.05, 1.5)),
             late=maybe(0.1),
             late_s_max=rng.choice((1.0, 10.0, 60.0)),
+            slow_answer=maybe(0.2),
         )
 
     def clear(self) -> None:
         """Fine weather: no fault of any kind."""
-        self.delay = self.fail_before = self.fail_after = self.late = 0.0
+        self.delay = self.slow_answer = self.fail_before = self.fail_after = self.late = 0.0
         self.tail_break = self.tail_delay_s_max = 0.0
         self.away = False
 
@@ -421,6 +426,8 @@ class Weather:
             port.after[name] = self._after(chances, f"{place}.{name}")
 
     def _before(self, chances: Chances, what: str, *, is_change: bool) -> Gate:
+        kind = what.rpartition(".")[2]
+
         async def before(*_arguments: object) -> None:
             call = chances.numbered(what)
             if self.away:
@@ -432,14 +439,17 @@ class Weather:
                 raise NoAnswerError("failed before it took effect")
             if is_change and chances.happens(name := f"{call}.late", self.late):
                 await asyncio.sleep(LOST_S)
-                raise LateError(chances.stream(name).uniform(0, self.late_s_max))
+                seconds = chances.stream(name).uniform(0, self.late_s_max)
+                raise LateError(seconds, functools.partial(chances.note, f"late {kind}"))
 
         return before
 
     def _after(self, chances: Chances, what: str) -> Gate:
         async def after(*_arguments: object) -> None:
-            name = f"{chances.numbered(f'{what}.answer')}.lost"
-            if self.away or chances.happens(name, self.fail_after):
+            answer = chances.numbered(f"{what}.answer")
+            if chances.happens(name := f"{answer}.slow", self.slow_answer):
+                await asyncio.sleep(chances.stream(name).uniform(0, self.delay_s_max))
+            if self.away or chances.happens(f"{answer}.lost", self.fail_after):
                 raise NoAnswerError("took effect, but the answer was lost")
 
         return after

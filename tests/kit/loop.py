@@ -154,6 +154,9 @@ class SimLoop(asyncio.SelectorEventLoop):
     def pause(self, owner: str) -> None:
         self._paused.setdefault(owner, [])
 
+    def is_paused(self, owner: str) -> bool:
+        return owner in self._paused
+
     def resume(self, owner: str) -> None:
         self._ready.extend(self._paused.pop(owner, ()))
 

@@ -41,8 +41,8 @@ async def test_a_late_append_lands_in_the_log_or_is_refused_there() -> None:
 
 async def test_in_some_weather_calls_that_change_something_come_late() -> None:
     weather, inner = Weather(late=0.5, late_s_max=10.0), MemoryStore()
-    faulty = FaultyStore(inner)
-    weather.befall(faulty, Chances(7, current().time), "store")
+    faulty, chances = FaultyStore(inner), Chances(7, current().time)
+    weather.befall(faulty, chances, "store")
     given_up = []
     for number in range(20):
         try:
@@ -52,3 +52,15 @@ async def test_in_some_weather_calls_that_change_something_come_late() -> None:
     assert 5 < len(given_up) < 15
     await asyncio.sleep(11)
     assert len(await inner.list_after("", "")) == 20
+    assert chances.noted == {"late put_new": len(given_up)}
+
+
+async def test_in_some_weather_a_call_takes_effect_long_before_its_answer_comes() -> None:
+    weather, inner = Weather(slow_answer=1.0, delay_s_max=3.0), MemoryStore()
+    faulty = FaultyStore(inner)
+    weather.befall(faulty, Chances(7, current().time), "store")
+    putting = asyncio.create_task(faulty.put_new("a", [b"x"]))
+    await asyncio.sleep(0.01)
+    assert bytes(await inner.get("a")) == b"x"
+    assert not putting.done()
+    await asyncio.wait_for(putting, 3.0)

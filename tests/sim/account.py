@@ -52,6 +52,8 @@ class RecordAccount(Account):
     dense: set[str] = field(default_factory=set)
     """Topics with neither compaction nor transactions."""
     compacted: set[str] = field(default_factory=set)
+    keeps_tombstones: bool = False
+    """None is old enough to go from a compacted topic."""
     sent: dict[Partition, dict[bytes, Line]] = field(default_factory=lambda: defaultdict(dict))
     acked: dict[Partition, dict[int, Line]] = field(default_factory=lambda: defaultdict(dict))
     refused: dict[Partition, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -182,7 +184,8 @@ class RecordAccount(Account):
             line = self.acked[partition][offset]
             there = newest_shown.get(key, -1)
             # A tombstone goes after its time, and it takes older ones along.
-            may_be_gone = line.value is None or key in open_tombstones
+            is_deleted = line.value is None or key in open_tombstones
+            may_be_gone = is_deleted and not self.keeps_tombstones
             if there < offset and not (may_be_gone and there == -1):
                 found.append(f"of key {key!r} {line} at {offset} is gone, the newest is at {there}")
         self.counts["compacted away"] += len(self.acked[partition]) - len(shown.lines)

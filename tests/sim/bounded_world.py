@@ -35,7 +35,7 @@ from tests.sim.bounded_clients import Configurer, Deleter, Remaker, Transactor
 from tests.sim.cut import WHOLE, Cut
 from tests.sim.records_world import RecordsWorld
 from tests.sim.workload import Asker, LaggingReader, Producer
-from tests.sim.world import SETTLE_S, Life, Shape, Worker
+from tests.sim.world import JOBS, SETTLE_S, Life, Shape, Worker
 
 TRIMMED: list[Partition] = [("trimmed", 0), ("trimmed", 1)]
 SIZED: Partition = ("sized", 0)
@@ -46,6 +46,8 @@ COMPACTED: Partition = ("compacted", 0)
 ALL = [*TRIMMED, SIZED, AGED, HELD, COMPACTED]
 AGED_MS = ("-1", "3000", "8000", "30000")
 HELD_MS = 2000
+LONG_MS = "10000000"
+"""No run lasts so long."""
 CLUSTER_FILES = ("cluster.json", "log.json", "put-once")
 LOOK_S = 1.0
 BUSY_S = (0.0, 0.05, 0.3)
@@ -74,6 +76,9 @@ class BoundedWorld(RecordsWorld):
         shape.kinds -= {"skew"}
         # Where rows are merged all the time there are seldom enough of them for pages.
         shape.settings = {"merge.interval.ms": self.rng.choice(("1000", "600000"))}
+        # What is kept by age has its objects for that alone: half of the runs keep two snapshots.
+        kept_ms = self.draw("snapshots").choice(("0", JOBS["snapshot.retention.ms"]))
+        shape.settings["snapshot.retention.ms"] = kept_ms
         return shape
 
     # What a run is about.
@@ -96,8 +101,9 @@ class BoundedWorld(RecordsWorld):
             "max.compaction.lag.ms": choice(("500", "3000")),
             "min.compaction.lag.ms": choice(("0", "300")),
             "min.cleanable.dirty.ratio": choice(("0.0", "0.5")),
-            "delete.retention.ms": choice(("0", "2000", "100000")),
+            "delete.retention.ms": choice(("0", "2000", LONG_MS)),
         }
+        self.account.keeps_tombstones = compaction["delete.retention.ms"] == LONG_MS
         await setup.create_topics({COMPACTED[0]: 1}, compaction)
 
     @override
@@ -206,11 +212,14 @@ class BoundedWorld(RecordsWorld):
             found.append(f"the log is cut at {self.log._cut:#x}, the older snapshot is {older}")
 
     def _look_at_snapshots(self, machine: Machine) -> None:
-        """Those that are kept have all that they point at."""
+        """The two newest, and those that are kept by age, have all that they point at."""
         there = [each for each in self.begun if manifest_key(each) in self.store._objects]
-        for position in kept(there, snapshot_pins(machine.pins, machine.time_ms)):
-            self.account.counts["kept snapshots"] += 1
-            if missing := sorted(self.begun[position].difference(self.store._objects)):
+        aged = kept(there, snapshot_pins(machine.pins, machine.time_ms))
+        self.account.counts["kept snapshots"] += len(aged)
+        newest = [each.position for each in machine.snapshots.published]
+        for position in sorted({*aged, *newest}):
+            pointed_at = self.begun.get(position, frozenset())
+            if missing := sorted(pointed_at.difference(self.store._objects)):
                 text = f"{missing[:3]} are not in the store, of the snapshot {position:#x}"
                 self.account.violations.append(text)
 

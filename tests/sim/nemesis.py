@@ -144,6 +144,7 @@ class Nemesis:
             case "expire":
                 for session in list(world.log._leases):
                     if rng.random() < harm.amount:
+                        world.revoked.add(session)
                         world.log.expire(session)
             case "store-away" | "log-away":
                 weather = life.store_weather if harm.kind == "store-away" else life.log_weather

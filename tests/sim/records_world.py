@@ -6,10 +6,21 @@ from typing import Any
 
 from typing_extensions import override
 
+from tests.kit.agents import NOW_MS
 from tests.kit.requests import EARLIEST, LATEST, Partition
 from tests.sim.account import Shown
-from tests.sim.workload import TOPIC, ZONES, Asker, Producer, Reader, RecordsCluster
+from tests.sim.workload import (
+    OF_2020_MS,
+    TOPIC,
+    ZONES,
+    Asker,
+    Producer,
+    Reader,
+    RecordsCluster,
+)
 from tests.sim.world import SETTLE_S, Life, Shape, Worker
+
+HALF_A_DAY_MS = 43_200_000
 
 
 class RecordsWorld(RecordsCluster):
@@ -25,8 +36,11 @@ class RecordsWorld(RecordsCluster):
     @override
     async def make_topics(self) -> None:
         self.account.dense = {TOPIC}
-        self.account.retention_ms[TOPIC] = -1
-        await self.client("setup").create_topics({TOPIC: self.shape.partitions})
+        # Where a clock is a day ahead, records are old by that one and by no other.
+        kept_ms = -1 if self.is_in_time else NOW_MS - OF_2020_MS + HALF_A_DAY_MS
+        self.account.retention_ms[TOPIC] = kept_ms
+        config = {"retention.ms": str(kept_ms)}
+        await self.client("setup").create_topics({TOPIC: self.shape.partitions}, config)
 
     @override
     def workers(self) -> Sequence[Worker]:

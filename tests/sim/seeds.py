@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 
 from broker.cli.main import COLLECTED_AFTER
-from tests.kit.loop import DeadlockError, SimLoop, run
+from tests.kit.loop import DeadlockError, LivelockError, SimLoop, run
 from tests.sim.bounded_world import BoundedWorld
 from tests.sim.cut import WHOLE, Cut
 from tests.sim.group_world import GroupWorld
@@ -26,21 +27,30 @@ from tests.sim.txn_world import TxnWorld
 from tests.sim.world import World
 
 KINDS: tuple[type[World], ...] = (RecordsWorld, GroupWorld, TxnWorld, BoundedWorld, TablesWorld)
+NAMES = ("records", "groups", "transactions", "bounded", "tables")
+"""Of the kinds, on command lines."""
+STEPS_MAX = 1_000_000
+"""Of a run; the longest take a tenth of that."""
 
 
-def observe(seed: int, kind: type[World] | None = None, cut: Cut = WHOLE) -> Observed:
-    """One run, of the seed's own kind unless told."""
+def observe(
+    seed: int, kind: type[World] | None = None, cut: Cut = WHOLE, *, brief: bool = False
+) -> Observed:
+    """One run, of the seed's own kind unless told. `brief`: it may end when it has gone wrong."""
     kind = kind or KINDS[seed % len(KINDS)]
     worlds: list[World] = []
 
     async def main(loop: SimLoop, rng: random.Random) -> list[str]:
         worlds.append(kind(loop, rng, cut))
-        return await simulate(worlds[0])
+        loop.steps_max = STEPS_MAX
+        return await simulate(worlds[0], brief=brief)
 
     try:
         found = run(main, seed=seed)
     except DeadlockError as error:
         found = [f"deadlock: {error}"]
+    except LivelockError as error:
+        found = [f"livelock: {error}"]
     (world,) = worlds
     times = {"steps": world.loop.steps, "virtual_ms": int(world.loop.time() * 1000)}
     return Observed(
@@ -50,7 +60,7 @@ def observe(seed: int, kind: type[World] | None = None, cut: Cut = WHOLE) -> Obs
         clients=world.clients,
         agents=cut.agents_of(world.shape.agents),
         until_s=world.until_s,
-        counts={**world.counts, **times},
+        counts={**world.counts, **world.chances.noted, **times},
     )
 
 
@@ -77,10 +87,27 @@ def shrunk(seed: int, kind: type[World] | None = None, *, tell: Callable[[str], 
     return shrinking
 
 
-def violations_of(seeds: list[int]) -> dict[int, list[str]]:
-    """Of those seeds that have any."""
-    found = {seed: violations(seed) for seed in seeds}
+def violations_of(seeds: Iterable[int], counts: Counter[str] | None = None) -> dict[int, list[str]]:
+    """Of those seeds that have any. `counts` gets what happened how often in all."""
+    found = {seed: violations(seed, counts=counts) for seed in seeds}
     return {seed: some for seed, some in found.items() if some}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some seeds that were run."""
+
+    seeds: int
+    failed: dict[int, list[str]]
+    counts: Counter[str]
+    cpu_s: float
+
+
+def _run_block(seeds: list[int]) -> Block:
+    counts: Counter[str] = Counter()
+    begun = time.process_time()
+    failed = violations_of(seeds, counts)
+    return Block(len(seeds), failed, counts, time.process_time() - begun)
 
 
 def cores() -> int:
@@ -104,11 +131,10 @@ def _collect_seldom() -> None:
     gc.set_threshold(*COLLECTED_AFTER)
 
 
-def run_all(seeds: Iterable[int], at_a_time: int) -> Iterator[tuple[int, dict[int, list[str]]]]:
-    """On all cores: how many more are done, and what they violated, as it comes."""
+def run_all(seeds: Iterable[int], at_a_time: int) -> Iterator[Block]:
+    """On all cores: what came of them, as it comes."""
     seeds = list(seeds)
     blocks = [seeds[at : at + at_a_time] for at in range(0, len(seeds), at_a_time)]
     with pool() as workers:
-        futures = {workers.submit(violations_of, block): len(block) for block in blocks}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        for future in as_completed([workers.submit(_run_block, block) for block in blocks]):
+            yield future.result()

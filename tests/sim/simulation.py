@@ -17,16 +17,16 @@ from tests.sim.nemesis import Nemesis
 from tests.sim.world import SETTLE_S, Worker, World
 
 
-async def simulate(world: World) -> list[str]:
-    """One run. The violations found; none is a pass."""
+async def simulate(world: World, *, brief: bool = False) -> list[str]:
+    """One run. The violations found; none is a pass. `brief`: those at the end of the faults are enough."""
     logging.getLogger().setLevel(logging.CRITICAL)
     # Pages are for hundreds of rows; no run lasts so long.
     with patch.multiple(spill_plan, PAGE_ROWS_MIN=4, ROWS_LEFT=2), _heard() as bugs:
-        found = await _simulate(world)
+        found = await _simulate(world, brief=brief)
     return [*dict.fromkeys([*found, *bugs, *world.failures(), *world.violations])]
 
 
-async def _simulate(world: World) -> list[str]:
+async def _simulate(world: World, *, brief: bool) -> list[str]:
     loop = world.loop
     for life in world.lives:
         world.start(life)
@@ -45,6 +45,8 @@ async def _simulate(world: World) -> list[str]:
     harm.append(loop.create_task(nemesis.run()))
     await asyncio.sleep(world.until_s)
     found = ended(harm)
+    if brief and (found or world.violations):
+        return found
     nemesis.take_back()
     world.stop(workers)
     found += await finish(working)

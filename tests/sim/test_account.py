@@ -125,3 +125,12 @@ def test_a_compacted_topic_keeps_the_newest_record_of_a_key(
 
     found = judged(befalls, Shown(0, 2, there), compacted=True)
     assert (found == []) is is_well
+
+
+def test_a_tombstone_stays_where_none_is_old_enough_to_go() -> None:
+    def befalls(account: RecordAccount) -> None:
+        account.keeps_tombstones = True
+        account.acknowledge(P, 0, [A, TOMBSTONE])
+
+    assert judged(befalls, Shown(0, 2, {1: TOMBSTONE}), compacted=True) == []
+    assert judged(befalls, Shown(0, 2, {}), compacted=True) != []

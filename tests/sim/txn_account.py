@@ -145,6 +145,8 @@ class TxnAccount(Account):
         if told.completed:
             return
         told.completed = True
+        if told.outcome is None:
+            self.counts["never told" if told.commit_asked or told.abort_asked else "given up"] += 1
         unknown = "info" if told.commit_asked else "fail"
         steps = [
             ["send", key_of(place), [told.acked.get(value), as_int(value)]]

@@ -148,6 +148,9 @@ class World:
         addresses = [life.address for life in self.lives]
         zones = dict(zip(addresses, self.shape.zones, strict=False))
         self.addresses = Addresses(addresses, zones)
+        self.revoked: set[int] = set()
+        """Sessions that were ended early: no lease says so to whom they belong."""
+        self._times_ms: Counter[str] = Counter()
         self._digests: dict[int, tuple[bytes, str]] = {}
         """By position, and whose they were."""
 
@@ -250,6 +253,7 @@ class World:
             self.nodes.append((owner, node))
             self.watch(owner, node)
             node.log_client.on_applied(lambda applied: self._compare(owner, node, applied))
+            node.log_client.on_applied(lambda _applied: self._look_at_leases())
 
         agent.on_node(begun)
         try:
@@ -262,12 +266,36 @@ class World:
                 self.loop.call_soon(self.start_again, life)
 
     def _compare(self, owner: str, node: Node, applied: Applied) -> None:
-        """Replicas at the same position are equal (P13)."""
-        digest = node.log_client.machine.digest()
+        """Replicas at the same position are equal (P13), and their time does not go back (P6)."""
+        machine = node.log_client.machine
+        if machine.time_ms < self._times_ms[owner]:
+            self.violations.append(f"the time of {owner} went back at {applied.position:#x} (P6)")
+        self._times_ms[owner] = machine.time_ms
+        digest = machine.digest()
         known, other = self._digests.setdefault(applied.position, (digest, owner))
         if known != digest:
             where = f"{applied.position:#x}"
             self.violations.append(f"digests of {other} and {owner} differ at {where}")
+
+    def _look_at_leases(self) -> None:
+        """Nobody acts under a lease that is over (P5); who stands still does not act."""
+        running = {
+            life.owner
+            for life in self.lives
+            if life.agent is not None and not self.loop.is_paused(life.owner)
+        }
+        acting = {
+            node.log_client.incarnation(): owner for owner, node in self.nodes if owner in running
+        }
+        self.violations += [
+            f"{acting[incarnation]} acts under a lease that is over (P5)"
+            for session, incarnation in self.log._sessions.items()
+            if incarnation in acting and session not in self.revoked and self._is_over(session)
+        ]
+
+    def _is_over(self, session: int) -> bool:
+        lease = self.log._leases.get(session)
+        return lease is None or lease.expires_s <= self.loop.time()
 
     def may_end(self, life: Life, error: AgentError) -> bool:
         """Whether this is no bug."""
