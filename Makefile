@@ -39,6 +39,7 @@ help:
 	@echo "make faults SEED=n SECONDS=n   only those that this seed draws; and a page of what came of them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
 	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
+	@echo "make mutants SIMULATE=1   which of them a seed of the simulator finds (docs/planted-bugs.md)"
 	@echo "make constraints   writes constraints.txt from pyproject.toml; UPGRADE=--upgrade for newer versions"
 	@echo "make lint   format, lint, types, structure"
 
@@ -151,8 +152,8 @@ constraints:
 # A bug of the same length, planted in the same second, would not be compiled.
 mutants: export PYTHONDONTWRITEBYTECODE = 1
 mutants: $(VENV)/.test
-	@$(BIN)/python -m tests.parts etcd
-	@$(BIN)/python -m tests.mutants
+	@$(if $(SIMULATE),,$(BIN)/python -m tests.parts etcd)
+	@$(BIN)/python -m tests.mutants $(if $(SIMULATE),--simulate --write)
 
 lint: static
 	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py

@@ -1,6 +1,6 @@
 """Mutants of time, jobs, snapshots, stores and the embedded log's file (P1, P6, P7, P14)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
@@ -30,14 +30,17 @@ MUTANTS = (
     Mutant(
         name="name-with-other-bytes-counts-as-put",
         promise="P1",
+        concern=Concern.COLLECTION,
         before="                if folder.had_it and not same_bytes(",
         after="                if False and not same_bytes(",
         tests=("test_other_bytes_under_a_key_are_refused_and_change_nothing",),
         why="A chunk counts as durable whose name holds other records.",
+        unseen="The store of the simulator is in memory; this is of the store on a disk.",
     ),
     Mutant(
         name="time-is-that-of-the-fastest-clock",
         promise="P6",
+        concern=Concern.COLLECTION,
         before="        least_ms = min((row.clock_ms for row in self.incarnations)",
         after="        least_ms = max((row.clock_ms for row in self.incarnations)",
         tests=("test_one_wild_clock_moves_no_time",),
@@ -46,6 +49,7 @@ MUTANTS = (
     Mutant(
         name="time-goes-back",
         promise="P6",
+        concern=Concern.COLLECTION,
         before="        self.time_ms = max(self.time_ms, least_ms)",
         after="        self.time_ms = least_ms",
         tests=("test_time_does_not_go_back_when_an_agent_comes_with_an_older_clock",),
@@ -54,6 +58,7 @@ MUTANTS = (
     Mutant(
         name="close-ends-whoever-lives",
         promise="P6",
+        concern=Concern.LEASES,
         before="        if row is not writer and row.last_n != command.last:",
         after="        if False:",
         tests=("test_a_close_that_names_another_last_entry_is_refused",),
@@ -62,6 +67,7 @@ MUTANTS = (
     Mutant(
         name="clock-of-the-store-is-not-asked",
         promise="P6",
+        concern=Concern.COLLECTION,
         before="latest_ms = min(self._believed_offset_ms, self._store_offset_ms) + boot_ms + TOLERANCE_MS",
         after="latest_ms = self._believed_offset_ms + boot_ms + TOLERANCE_MS",
         tests=("test_one_wild_clock_alone_deletes_nothing",),
@@ -70,6 +76,7 @@ MUTANTS = (
     Mutant(
         name="records-expire-by-the-jobs-word",
         promise="P6",
+        concern=Concern.COLLECTION,
         before="        elif not _is_over(partition, rows, expiry, moment) or (",
         after="        elif False or (",
         tests=("test_one_wild_clock_deletes_nothing",),
@@ -78,22 +85,27 @@ MUTANTS = (
     Mutant(
         name="snapshot-is-not-read-back",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="        found = await self.read(manifest_key(head.position))",
         after="        found: list[Buffer] = list(parts)",
         tests=("test_what_is_not_read_back_as_it_was_written_is_no_snapshot",),
         why="The log is cut behind a snapshot that nobody can read.",
+        unseen="The store of the simulator keeps what it is given; tests/storage and tests/broker/jobs damage it.",
     ),
     Mutant(
         name="snapshot-of-another-machine-is-published",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="        if not is_dump_of(machine, parts):",
         after="        if False:",
         tests=("test_a_snapshot_that_makes_another_machine_is_not_written",),
         why="What a snapshot leaves out is lost when the log is cut.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
     Mutant(
         name="log-is-cut-behind-the-newest-snapshot",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="            cut_to = POSITION_ZERO if older is None else older.position",
         after="            cut_to = published[0].position",
         tests=("test_log_is_cut_behind_the_older_snapshot_only",),
@@ -102,22 +114,27 @@ MUTANTS = (
     Mutant(
         name="file-is-cut-beyond-the-older-snapshot",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="        if revision_of(through) > older:",
         after="        if False:",
         tests=("test_no_cut_goes_beyond_the_older_snapshot",),
         why="A cut that names too much deletes entries that no snapshot holds.",
+        unseen="The log of the simulator is in memory; this is of the embedded log's file.",
     ),
     Mutant(
         name="snapshot-of-another-digest-is-published",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="        if begun.digest != command.digest:\n            reason",
         after="        if False:\n            reason",
         tests=("test_a_snapshot_that_says_something_else_is_refused",),
         why="A snapshot of a replica gone astray becomes everybody's.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
     Mutant(
         name="object-goes-before-two-snapshots",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="                and since.position <= older.position\n",
         after="",
         tests=("test_a_snapshot_that_was_begun_before_does_not_count",),
@@ -126,6 +143,7 @@ MUTANTS = (
     Mutant(
         name="object-goes-in-spite-of-a-pin",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="                and (pinned is None or since.position <= pinned)\n",
         after="",
         tests=("test_what_a_pin_can_reach_stays_until_the_pin_is_gone",),
@@ -134,6 +152,7 @@ MUTANTS = (
     Mutant(
         name="snapshot-is-kept-by-a-pin-behind-it",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="        first = next((position for position in ascending if position > pin.position), None)",
         after="        first = max((each for each in ascending if each < pin.position), default=None)",
         tests=("test_kept_snapshots_have_all_that_they_point_at",),
@@ -142,6 +161,7 @@ MUTANTS = (
     Mutant(
         name="objects-go-before-their-snapshot",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="    await _snapshots(context)\n"
         "    grace_ms = context.settings.kafka.log_segment_delete_delay_ms\n"
         "    await _doom(context, list(collection_plan.collectable(machine, grace_ms=grace_ms)))\n",
@@ -150,10 +170,12 @@ MUTANTS = (
         "    await _snapshots(context)\n",
         tests=("test_a_snapshot_goes_before_what_it_alone_points_at",),
         why="Whoever goes back to a snapshot that is there finds holes in it.",
+        unseen="No run lasts as long as a snapshot that nothing keeps stays all the same, which is for ten minutes.",
     ),
     Mutant(
         name="object-goes-without-a-grace",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="                and since.time_ms <= bound_ms\n",
         after="",
         tests=("test_grace_is_counted_in_the_machines_time",),
@@ -162,6 +184,7 @@ MUTANTS = (
     Mutant(
         name="young-object-is-an-orphan",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="            if info.modified_ms < begun_ms and not era_is_over:\n",
         after="            if not era_is_over:\n",
         tests=("test_orphans_are_older_by_the_stores_clock_than_every_live_agent",),
@@ -170,30 +193,37 @@ MUTANTS = (
     Mutant(
         name="number-that-may-still-be-committed-is-unnamed",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="    return writer is None or object_id.number <= writer.newest(object_id.kind)\n",
         after="    return True\n",
         tests=("test_unnamed_is_what_no_command_named_and_none_can_name_any_more",),
         why="A chunk is deleted between its PUT and its commit.",
+        unseen="It is a second lock: apply judges again, and refuses what the job asks for too much.",
     ),
     Mutant(
         name="header-of-a-chunk-tells-of-no-truncation",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="        return Trace(chunk.position_in(header, named.incarnation), newest.key)",
         after="        return None",
         tests=("test_an_older_log_shows_by_what_a_chunk_says_in_its_header",),
         why="An agent starts over an older log, and gives offsets again.",
+        unseen="No older log is put under the agents of the simulator; tests/faults/test_older_log.py does that.",
     ),
     Mutant(
         name="later-incarnations-tell-of-no-truncation",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="            return Trace(Position(int(number, 16)), info.key)",
         after="            continue",
         tests=("test_an_older_log_shows_by_the_incarnations_that_wrote_after_it",),
         why="An agent starts over an older log though objects name later incarnations.",
+        unseen="No older log is put under the agents of the simulator; tests/faults/test_older_log.py does that.",
     ),
     Mutant(
         name="what-waits-for-its-export-goes",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="        return not _is_older(partition, partition.find(exported), rows, expiry.held_ms, moment)",
         after="        return False",
         tests=("test_old_records_wait_until_they_are_exported",),
@@ -202,6 +232,7 @@ MUTANTS = (
     Mutant(
         name="rows-that-changed-are-replaced",
         promise="P7",
+        concern=Concern.COLLECTION,
         before="    if digest(encode_rows(rows)) != each.digest:",
         after="    if False:",
         tests=("test_a_replacement_that_is_not_of_these_rows_changes_nothing",),
@@ -210,6 +241,7 @@ MUTANTS = (
     Mutant(
         name="compaction-takes-the-newest-record-of-a-key",
         promise="P7",
+        concern=Concern.COLLECTION,
         before="        stays = list(map(le, self._offsets.newest_of(scanned.keys), _offsets(header, scanned)))",
         after="        stays = [n < o for n, o in zip(self._offsets.newest_of(scanned.keys),"
         " _offsets(header, scanned))]",
@@ -219,6 +251,7 @@ MUTANTS = (
     Mutant(
         name="tombstones-go-before-their-horizon",
         promise="P7",
+        concern=Concern.COLLECTION,
         before="            if header.base_timestamp <= self._time_ms and not self._unread:",
         after="            if not self._unread:",
         tests=("test_horizon_stays_when_more_records_go",),
@@ -227,6 +260,7 @@ MUTANTS = (
     Mutant(
         name="anybody-may-do-a-jobs-work",
         promise="P14",
+        concern=Concern.LEASES,
         before="        if self._rows[kind].holder == writer:\n            return None\n",
         after="        return None\n",
         tests=("test_what_is_a_jobs_is_refused_of_whoever_does_not_hold_it",),
@@ -235,43 +269,53 @@ MUTANTS = (
     Mutant(
         name="snapshot-list-that-was-overtaken-is-published",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before='"UPDATE bound SET snapshots = ?, older = ? WHERE older <= ?",\n'
         "                (snapshots, revision_of(older), revision_of(older)),",
         after='"UPDATE bound SET snapshots = ?, older = ?",\n'
         "                (snapshots, revision_of(older)),",
         tests=("test_publication_that_was_overtaken_changes_nothing",),
         why="Whoever starts is led to snapshots that are about to be deleted.",
+        unseen="The log of the simulator is in memory; this is of the embedded log's file.",
     ),
     Mutant(
         name="etcd-publishes-without-comparing-the-session",
         promise="P14",
+        concern=Concern.SNAPSHOTS,
         before="compare=[self._lives(session), compare], success=success",
         after="compare=[compare], success=success",
         tests=("test_session_that_ends_while_it_publishes_publishes_nothing",),
         why="A holder that is over names its own snapshots as the newest.",
+        unseen="The log of the simulator is in memory; this is of etcd's adapter.",
     ),
     Mutant(
         name="object-in-use-is-an-orphan",
         promise="P14",
+        concern=Concern.COLLECTION,
         before="        and not machine.objects.is_referenced(object_id)\n",
         after="",
         tests=("test_unnamed_is_what_no_command_named_and_none_can_name_any_more",),
         why="Objects that hold records are counted as leftovers.",
+        unseen="It is a second lock: apply judges again, and refuses what the job asks for too much.",
     ),
     Mutant(
         name="dump-is-not-held-to-the-log",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="    if not is_dump_of(machine, parts):\n        raise DivergedError(",
         after="    if False:\n        raise DivergedError(",
         tests=("test_a_worker_whose_memory_was_damaged_publishes_nothing_and_the_next_one_does",),
         why="A bit that flipped in a worker's memory is published, and the log that says otherwise cut.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
     Mutant(
         name="snapshot-of-another-digest-is-loaded",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="        if (head.position, head.digest) != (named.position, named.digest):",
         after="        if False:",
         tests=("test_a_snapshot_of_another_digest_than_the_log_says_is_not_taken",),
         why="An agent begins with a machine that is nobody else's.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
 )

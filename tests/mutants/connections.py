@@ -1,11 +1,12 @@
 """Mutants of connections: order, bounds, stalls and challenges (P10, P15, P17)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
         name="answers-leave-as-they-come",
         promise="P10",
+        concern=Concern.ORDER,
         before="        if self._pending[0] is call:\n            self._server.mark(self)",
         after="        self._pending.remove(call)\n        self._pending.appendleft(call)\n"
         "        self._server.mark(self)",
@@ -15,6 +16,7 @@ MUTANTS = (
     Mutant(
         name="any-request-starts-beside-a-produce",
         promise="P10",
+        concern=Concern.ORDER,
         before="            elif self._started:\n                return",
         after="            elif self._exclusive:\n                return",
         tests=("test_another_request_waits_until_all_before_it_are_answered",),
@@ -23,6 +25,7 @@ MUTANTS = (
     Mutant(
         name="produce-starts-beside-any-request",
         promise="P10",
+        concern=Concern.ORDER,
         before="if self._exclusive or (self.throttled and self._started):",
         after="if self.throttled and self._started:",
         tests=("test_a_produce_request_waits_behind_another_request",),
@@ -31,6 +34,7 @@ MUTANTS = (
     Mutant(
         name="produce-overtakes-one-that-is-held",
         promise="P10",
+        concern=Concern.ORDER,
         before="if producing.is_deferring(call.connection.number) or request.needs_barrier():",
         after="if request.needs_barrier():",
         tests=("test_a_request_behind_one_that_waits_for_a_barrier_does_not_overtake_it",),
@@ -39,6 +43,7 @@ MUTANTS = (
     Mutant(
         name="batches-overtake-one-that-is-being-opened",
         promise="P10",
+        concern=Concern.ORDER,
         before="if self._unread or may_pass or isinstance(verdict, Unread | Undecoded):",
         after="if may_pass or isinstance(verdict, Unread | Undecoded):",
         tests=("test_batches_of_the_request_before_the_large_one_do_not_wait",),
@@ -47,6 +52,7 @@ MUTANTS = (
     Mutant(
         name="requests-overtake-a-batch-that-is-being-opened",
         promise="P10",
+        concern=Concern.ORDER,
         before="        if request.has_unread:",
         after="        if False:",
         tests=("test_what_comes_behind_on_the_connection_waits_and_is_appended_in_order",),

@@ -1,6 +1,6 @@
 """Mutants of the way out: fetches, spans, what a lagging agent may say (P7, P8, P16)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
@@ -131,6 +131,7 @@ MUTANTS = (
     Mutant(
         name="nothing-is-known-before-the-first-session",
         promise="P12",
+        concern=Concern.LEASES,
         before="        self._has_served = log_client.incarnation() is not None",
         after="        self._has_served = True",
         tests=("test_nothing_is_served_before_the_first_session",),

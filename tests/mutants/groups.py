@@ -1,11 +1,12 @@
 """Mutants of groups: who coordinates, who may commit, and what order writes keep (P3, P5, P6, P10)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
         name="group-is-served-before-what-was-in-doubt-is-settled",
         promise="P3",
+        concern=Concern.ORDER,
         before="if me is None or (runtime.incarnation is None and runtime.in_doubt):",
         after="if me is None:",
         tests=(
@@ -16,6 +17,7 @@ MUTANTS = (
     Mutant(
         name="shard-that-is-given-away-is-served",
         promise="P5",
+        concern=Concern.LEASES,
         before="frozenset(self._held_by(me)) - given_away)",
         after="frozenset(self._held_by(me)))",
         tests=("test_a_shard_that_is_being_given_away_is_served_no_more_though_the_replica_lags",),
@@ -24,6 +26,7 @@ MUTANTS = (
     Mutant(
         name="groups-are-served-without-proof",
         promise="P5",
+        concern=Concern.LEASES,
         before="return self.incarnation is not None and self._log_client.incarnation() == self.incarnation",
         after="return self.incarnation is not None",
         tests=(
@@ -34,6 +37,7 @@ MUTANTS = (
     Mutant(
         name="anybody-may-change-a-group",
         promise="P5",
+        concern=Concern.LEASES,
         before="return None if self._holders[shard_of(group_id)] == writer else _NOT_HELD",
         after="return None",
         tests=("test_a_command_by_a_writer_that_does_not_hold_the_shard_changes_nothing",),
@@ -42,6 +46,7 @@ MUTANTS = (
     Mutant(
         name="held-shard-can-be-claimed",
         promise="P5",
+        concern=Concern.LEASES,
         before="            if self._holders[shard] is None:\n",
         after="            if True:\n",
         tests=("test_the_table_agrees_with_a_model_of_plain_dicts",),
@@ -82,6 +87,7 @@ MUTANTS = (
     Mutant(
         name="request-overtakes-the-write-of-its-group",
         promise="P10",
+        concern=Concern.ORDER,
         before="        if context.writing or context.queue:\n            self._enqueue(context, request)",
         after="        if context.queue:\n            self._enqueue(context, request)",
         tests=("test_what_comes_while_a_group_is_written_waits_and_keeps_its_order",),

@@ -1,11 +1,12 @@
 """Mutants of what holds on to the log: proposer, sessions, barriers, replica, start (P3 to P5, P9, P12, P13, P16)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
         name="append-without-answer-is-given-up",
         promise="P3",
+        concern=Concern.ORDER,
         before="logger.info(text, n, error, extra=coded(error))",
         after="return",
         tests=("test_append_without_answer_is_repeated_unchanged_before_anything_else",),
@@ -14,6 +15,7 @@ MUTANTS = (
     Mutant(
         name="append-that-the-log-refuses-is-given-up",
         promise="P3",
+        concern=Concern.ORDER,
         before="logger.warning(text, n, error, extra=coded(error))",
         after="return",
         tests=("test_append_that_the_log_refuses_is_repeated_unchanged_before_anything_else",),
@@ -22,6 +24,7 @@ MUTANTS = (
     Mutant(
         name="new-incarnation-does-not-wait-for-the-old-one",
         promise="P3",
+        concern=Concern.ORDER,
         before="                await self._proposer.settled()\n",
         after="",
         tests=("test_new_incarnation_waits_until_the_old_one_is_settled",),
@@ -30,6 +33,7 @@ MUTANTS = (
     Mutant(
         name="command-of-an-old-incarnation-is-taken",
         promise="P3",
+        concern=Concern.ORDER,
         before="elif incarnation is not None and incarnation != self._session.incarnation:",
         after="elif incarnation is not None and incarnation > self._session.incarnation:",
         tests=("test_command_for_another_incarnation_is_not_done",),
@@ -38,6 +42,7 @@ MUTANTS = (
     Mutant(
         name="closed-chunks-survive-the-session",
         promise="P3",
+        concern=Concern.ORDER,
         before="        lost = self._queue.give_up_unproposed()",
         after="        lost: list[PendingChunk] = []",
         tests=(
@@ -49,32 +54,39 @@ MUTANTS = (
     Mutant(
         name="repeated-append-is-refused-by-the-file",
         promise="P3",
+        concern=Concern.ORDER,
         before="                return position(self._era, found[0])\n"
         "            last = last_of(connection, session)",
         after='                raise LogRefusedError("it is there already")\n'
         "            last = last_of(connection, session)",
         tests=("test_append_repeated_is_in_once",),
         why="An append whose answer was lost never gets one; the agent repeats it for ever.",
+        unseen="The log of the simulator is in memory; this is of the embedded log's file.",
     ),
     Mutant(
         name="own-entry-is-applied-whatever-the-log-holds",
         promise="P13",
+        concern=Concern.ORDER,
         before="if kept is None or kept[0] != logged.payload:",
         after="if kept is None:",
         tests=("test_entry_that_is_not_what_was_appended_is_not_known",),
         why="An agent applies what it meant to append, and the others what is in the log.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
     Mutant(
         name="what-was-not-committed-is-taken-for-the-newest-entry",
         promise="P3",
+        concern=Concern.ORDER,
         before="        self.appended = []\n        self.newest = {}",
         after="        self.appended = []",
         tests=("test_failed_write_is_unknown_and_can_be_repeated",),
         why="An append whose commit failed leaves a hole in the numbers of its session.",
+        unseen="The log of the simulator is in memory; this is of the embedded log's file.",
     ),
     Mutant(
         name="in-entry-is-called-undone-when-the-session-is-lost",
         promise="P4",
+        concern=Concern.ORDER,
         before="elif last != LAST_UNKNOWN and n > last:",
         after="elif last != LAST_UNKNOWN and n >= last:",
         tests=("test_entry_that_was_in_is_not_called_undone_while_the_replica_lags",),
@@ -83,6 +95,7 @@ MUTANTS = (
     Mutant(
         name="unknown-number-is-taken-for-none",
         promise="P4",
+        concern=Concern.ORDER,
         before='unknown = LogUnavailableError("nobody knows any more whether the entry is in")',
         after='unknown = NotDoneError("nobody knows any more whether the entry is in")',
         tests=("test_entry_in_doubt_stays_unknown_when_nobody_knows_how_far_its_session_had_got",),
@@ -91,6 +104,7 @@ MUTANTS = (
     Mutant(
         name="lapsed-session-may-act",
         promise="P5",
+        concern=Concern.LEASES,
         before="if not self._reached_end or self._boot_ms() >= self._proven_until_ms:",
         after="if not self._reached_end:",
         tests=(
@@ -102,14 +116,17 @@ MUTANTS = (
     Mutant(
         name="renewals-alone-prove-a-session",
         promise="P5",
+        concern=Concern.LEASES,
         before="return min(self._renewed_ms, self._seen_alive_ms) + self._settings",
         after="return self._renewed_ms + self._settings",
         tests=("test_a_leader_that_renews_and_answers_no_linearizable_read_proves_no_session",),
         why="A leader of etcd without followers keeps an agent going that others have declared dead.",
+        unseen="The log of the simulator has no members that could be cut off from each other; tests/faults/test_etcd_members.py does that.",
     ),
     Mutant(
         name="renewal-counts-from-its-answer",
         promise="P5",
+        concern=Concern.LEASES,
         before="                self._renewed_ms = sent_ms\n\n",
         after="                self._renewed_ms = self._boot_ms()\n\n",
         tests=("test_session_is_proven_from_the_sending_of_the_renewal_not_its_answer",),
@@ -118,6 +135,7 @@ MUTANTS = (
     Mutant(
         name="grant-counts-from-its-answer",
         promise="P5",
+        concern=Concern.LEASES,
         before="self._renewed_ms = sent_ms\n                return lease",
         after="self._renewed_ms = self._boot_ms()\n                return lease",
         tests=("test_session_is_proven_from_the_sending_of_its_request_not_the_grant",),
@@ -126,6 +144,7 @@ MUTANTS = (
     Mutant(
         name="session-is-not-read-again",
         promise="P5",
+        concern=Concern.LEASES,
         before="            if not state.alive:\n                raise SessionLostError(state.last)\n",
         after="",
         tests=("test_loss_is_noticed_by_the_periodic_read",),
@@ -134,6 +153,7 @@ MUTANTS = (
     Mutant(
         name="proposals-without-proof-are-sent",
         promise="P5",
+        concern=Concern.LEASES,
         before="            if session is None or not self._may_send():",
         after="            if session is None:",
         tests=("test_command_that_waits_when_the_session_lapses_is_not_done",),
@@ -142,6 +162,7 @@ MUTANTS = (
     Mutant(
         name="barrier-counts-for-who-comes-while-it-reads",
         promise="P9",
+        concern=Concern.ORDER,
         before="            self._reach(head, sent_ms, served)\n",
         after="            self._reach(head, sent_ms, served + self._arrived)\n",
         tests=("test_barrier_under_way_does_not_count_for_who_comes_later",),
@@ -150,6 +171,7 @@ MUTANTS = (
     Mutant(
         name="barrier-counts-for-a-request-that-was-read-after-it-was-sent",
         promise="P9",
+        concern=Concern.ORDER,
         before="        if since_ms is not None and since_ms < self._served_ms:",
         after="        if since_ms is not None and since_ms <= self._served_ms:",
         tests=("test_a_read_serves_who_had_come_before_it_was_sent_and_nobody_who_came_since",),
@@ -158,6 +180,7 @@ MUTANTS = (
     Mutant(
         name="barrier-ends-with-the-read",
         promise="P9",
+        concern=Concern.ORDER,
         before="        self._wait_for(head).add_done_callback(reached)",
         after="        reached(asyncio.get_running_loop().create_future())",
         tests=("test_barrier_ends_only_when_the_head_is_applied",),
@@ -166,6 +189,7 @@ MUTANTS = (
     Mutant(
         name="held-requests-share-the-first-ones-barrier",
         promise="P9",
+        concern=Concern.ORDER,
         before="            deferred.begin(reached=True)\n",
         after="            deferred.begin(reached=True)\n"
         "            while queue:\n                queue.popleft().begin(reached=True)\n",
@@ -175,14 +199,17 @@ MUTANTS = (
     Mutant(
         name="head-of-another-log-is-believed",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="            if head < applied:",
         after="            if False:",
         tests=("test_a_head_before_what_is_applied_is_that_of_another_log",),
         why="An agent under which an older log was put goes on.",
+        unseen="No older log is put under the agents of the simulator; tests/faults/test_older_log.py does that.",
     ),
     Mutant(
         name="agent-serves-without-a-barrier",
         promise="P12",
+        concern=Concern.LEASES,
         before="            await self._reach_end()\n            if not self._behind.is_set()",
         after="            if not self._behind.is_set()",
         tests=("test_agent_does_not_serve_before_a_barrier_taken_after_it_got_its_session",),
@@ -191,6 +218,7 @@ MUTANTS = (
     Mutant(
         name="lapsed-session-goes-on-without-a-barrier",
         promise="P12",
+        concern=Concern.LEASES,
         before="            self._reached_end = False\n            self._behind.set()\n            self._publish()",
         after="            self._publish()",
         tests=("test_lapsed_session_that_still_lives_goes_on_after_a_barrier",),
@@ -199,6 +227,7 @@ MUTANTS = (
     Mutant(
         name="replica-has-started-at-once",
         promise="P12",
+        concern=Concern.LEASES,
         before="        self._start_end = await until_answered(self._log.head)",
         after="        self._start_end = self.machine.position",
         tests=("test_an_agent_joins_only_when_it_has_loaded_and_caught_up",),
@@ -261,10 +290,12 @@ MUTANTS = (
     Mutant(
         name="proof-of-a-snapshot-applies-what-is-void",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="            if voids.covers(logged):\n                machine.void(",
         after="            if False:\n                machine.void(",
         tests=("test_after_a_void_snapshots_are_proven_and_a_start_from_before_it_is_equal",),
         why="After a void no snapshot is published any more, and the log grows.",
+        unseen="No entry is void in the simulator: an operator's command makes it so, where agents have stopped for good.",
     ),
     Mutant(
         name="any-entry-is-voided-on-demand",
@@ -277,14 +308,17 @@ MUTANTS = (
     Mutant(
         name="digests-are-not-compared",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="                and begun.digest != command.digest\n",
         after="                and False\n",
         tests=("test_a_replica_that_had_another_digest_where_a_snapshot_was_begun_stops",),
         why="An agent that computed something else gives wrong answers quietly.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
     Mutant(
         name="hole-in-a-session-is-not-noticed",
         promise="P13",
+        concern=Concern.ORDER,
         before="if writer is None or logged.n > writer.last_n + 1:",
         after="if writer is None:",
         tests=("test_hole_in_the_tail_is_read_again",),
@@ -293,31 +327,38 @@ MUTANTS = (
     Mutant(
         name="etcd-appends-without-comparing-the-number",
         promise="P3",
+        concern=Concern.ORDER,
         before='                equals(last_key, b"%d" % (n - 1)),\n            ],',
         after="            ],",
         tests=("test_append_repeated_is_in_once[etcd]",),
         why="An append whose answer was lost is put at another position.",
+        unseen="The log of the simulator is in memory; this is of etcd's adapter.",
     ),
     Mutant(
         name="etcd-appends-without-comparing-the-session",
         promise="P5",
+        concern=Concern.LEASES,
         before="                created_at(session_key, revision_of(Position(session.incarnation))),\n"
         "                equals(",
         after="                equals(",
         tests=("test_append_under_a_revoked_session_tells_the_final_last[etcd]",),
         why="An agent whose lease is over goes on writing.",
+        unseen="The log of the simulator is in memory; this is of etcd's adapter.",
     ),
     Mutant(
         name="deadline-may-be-the-leases-end",
         promise="P5",
+        concern=Concern.LEASES,
         before="self.session_deadline_ms < self.lease_ttl_ms:",
         after="self.session_deadline_ms <= self.lease_ttl_ms:",
         tests=("test_deadline_must_be_earlier_than_the_leases_end",),
         why="Another agent takes over while this one still believes to live.",
+        unseen="It is about settings that are refused; the simulator's are right.",
     ),
     Mutant(
         name="commands-behind-ones-own-close-are-carried-out",
         promise="P5",
+        concern=Concern.LEASES,
         before="            live = self.incarnations.get(entry.incarnation) is writer",
         after="            live = True",
         tests=("test_an_agent_closes_itself_and_what_follows_in_the_entry_is_refused",),
@@ -326,6 +367,7 @@ MUTANTS = (
     Mutant(
         name="agent-joins-before-it-has-loaded",
         promise="P12",
+        concern=Concern.LEASES,
         before="        await self._replica.started()\n        if self._before_joining",
         after="        if self._before_joining",
         tests=("test_an_agent_joins_only_when_it_has_loaded_and_caught_up",),
@@ -342,14 +384,17 @@ MUTANTS = (
     Mutant(
         name="outcomes-are-not-in-the-digest",
         promise="P13",
+        concern=Concern.SNAPSHOTS,
         before="        rolling.update(DIGESTED[type(outcome)](outcome))",
         after="        DIGESTED[type(outcome)](outcome)",
         tests=("test_every_outcome_makes_its_own_digest",),
         why="Machines that differ have equal digests.",
+        unseen="It is a second lock: only damaged memory or another bug gets that far, and a run has neither.",
     ),
     Mutant(
         name="tail-that-breaks-off-ends-the-agent",
         promise="P16",
+        concern=Concern.ORDER,
         before='                logger.info("the tail of the log broke off: %s", error, extra=coded(error))',
         after='                raise ReplicaStoppedError("the tail of the log broke off") from error',
         tests=("test_tail_that_breaks_off_goes_on_where_it_was",),
@@ -358,6 +403,7 @@ MUTANTS = (
     Mutant(
         name="store-that-is-away-counts-as-damaged",
         promise="P16",
+        concern=Concern.SNAPSHOTS,
         before="    passing = (LogUnavailableError, LogRefusedError, StoreError)",
         after="    passing = (LogUnavailableError, LogRefusedError)",
         tests=("test_a_store_that_is_away_is_waited_for_and_no_older_snapshot_is_taken",),
@@ -366,6 +412,7 @@ MUTANTS = (
     Mutant(
         name="store-that-is-away-ends-the-start",
         promise="P16",
+        concern=Concern.SNAPSHOTS,
         before="START, tell=tell, passing=(StoreError, LogError))",
         after="START, tell=tell, passing=(LogError,))",
         tests=("test_an_agent_whose_store_is_away_at_start_waits_and_turns_clients_away",),

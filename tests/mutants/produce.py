@@ -1,11 +1,12 @@
 """Mutants of the way in: chunks, the commit queue, acknowledgements (P1, P2, P4, P11)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
         name="chunk-counts-as-durable-before-its-put",
         promise="P1",
+        concern=Concern.ORDER,
         before="self._puts[chunk.chunk_id] = self._tasks.create_task(self._put(chunk))",
         after="self._puts[chunk.chunk_id] = self._tasks.create_task(self._put(chunk))\n"
         "        chunk.durable = True\n        self._propose()",
@@ -15,6 +16,7 @@ MUTANTS = (
     Mutant(
         name="queue-gives-out-chunks-that-are-not-durable",
         promise="P1",
+        concern=Concern.ORDER,
         before="while ready < len(self._unproposed) and self._unproposed[ready].durable:",
         after="while ready < len(self._unproposed):",
         tests=("test_chunks_are_proposed_in_the_order_of_closing_once_durable",),
@@ -23,6 +25,7 @@ MUTANTS = (
     Mutant(
         name="answer-leaves-when-the-entry-is-proposed",
         promise="P1",
+        concern=Concern.ORDER,
         before="self._proposals[chunk.chunk_id] = future",
         after="self._proposals[chunk.chunk_id] = future\n"
         "        for batch in chunk.live_batches():\n"
@@ -34,6 +37,7 @@ MUTANTS = (
     Mutant(
         name="given-up-chunk-is-proposed-all-the-same",
         promise="P1",
+        concern=Concern.ORDER,
         before="            later = self._unproposed[at + 1 :]\n            del self._unproposed[at]",
         after="            later = self._unproposed[at + 1 :]",
         tests=("test_a_chunk_given_up_lets_the_next_one_pass",),
@@ -70,6 +74,7 @@ MUTANTS = (
     Mutant(
         name="refused-item-takes-offsets",
         promise="P2",
+        concern=Concern.ORDER,
         before="                results.append(refusal)\n                at += length",
         after="                results.append(refusal)\n                at += length\n"
         "                offset += records",
@@ -79,6 +84,7 @@ MUTANTS = (
     Mutant(
         name="window-knows-its-newest-batch-only",
         promise="P2",
+        concern=Concern.ORDER,
         before="for at in range(3 * count, 2, -3):",
         after="for at in range(3 * count, 3 * count - 1, -3):",
         tests=("test_all_five_batches_are_remembered",),
@@ -87,6 +93,7 @@ MUTANTS = (
     Mutant(
         name="gap-of-one-in-sequences-is-taken",
         promise="P2",
+        concern=Concern.ORDER,
         before="if first_sequence == (fields[1] + 1) & SEQUENCE_MASK:",
         after="if first_sequence - fields[1] in (1, 2):",
         tests=("test_a_gap_is_out_of_order",),
@@ -95,6 +102,7 @@ MUTANTS = (
     Mutant(
         name="fate-that-is-open-is-called-failed",
         promise="P4",
+        concern=Concern.ORDER,
         before="            # Its fate stays open: the requests' own time will tell them so (P4).",
         after="            if (chunk := self._queue.proposed(chunk_id)) is not None:\n"
         '                self._give_up(chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, "failed")',
@@ -112,6 +120,7 @@ MUTANTS = (
     Mutant(
         name="later-chunks-overtake-one-that-was-given-up",
         promise="P11",
+        concern=Concern.ORDER,
         before="failed.extend(batch for batch in other.live_batches() if order_key(batch) in keys)",
         after="pass",
         tests=("test_what_would_overtake_a_lost_batch_fails_with_it",),
@@ -120,6 +129,7 @@ MUTANTS = (
     Mutant(
         name="open-chunk-overtakes-one-that-was-given-up",
         promise="P11",
+        concern=Concern.ORDER,
         before="withdrawn = self._accumulator.withdraw(lambda batch: order_key(batch) in keys)",
         after="withdrawn = self._accumulator.withdraw(lambda batch: False)",
         tests=("test_a_batch_in_the_open_chunk_does_not_overtake_one_that_was_lost",),
@@ -128,14 +138,17 @@ MUTANTS = (
     Mutant(
         name="plain-producers-share-one-order",
         promise="P11",
+        concern=Concern.ORDER,
         before="return ticket_of(batch).sender, batch.topic_id, batch.partition",
         after="return batch.producer_id, batch.topic_id, batch.partition",
         tests=("test_a_later_batch_of_a_connection_does_not_overtake_one_that_was_lost",),
         why="When one connection's batch is lost, batches of all others fail with it.",
+        unseen="Batches fail that need not; who sends them again, as all clients do, sees nothing wrong.",
     ),
     Mutant(
         name="gap-of-a-first-batch-is-forgotten",
         promise="P11",
+        concern=Concern.ORDER,
         before="        self._failed_batches.note(batches, self._now_ms())\n",
         after="",
         tests=("test_batches_behind_the_lost_first_one_of_a_producer_wait_for_it_to_come_again",),
@@ -144,6 +157,7 @@ MUTANTS = (
     Mutant(
         name="refused-proposals-are-learnt-of-late",
         promise="P11",
+        concern=Concern.ORDER,
         before="        self._watch_proposal(chunk, self._log_client.propose("
         "command, chunk.chunk_id.incarnation))\n"
         "        self._reap()",
@@ -155,6 +169,7 @@ MUTANTS = (
     Mutant(
         name="chunks-pass-one-that-the-log-puts",
         promise="P11",
+        concern=Concern.ORDER,
         before="        if self._sent is not None:\n            return []\n",
         after="",
         tests=("test_a_later_chunk_does_not_overtake_one_that_has_to_be_put_again",),
@@ -163,6 +178,7 @@ MUTANTS = (
     Mutant(
         name="the-log-puts-a-chunk-again",
         promise="P3",
+        concern=Concern.ORDER,
         before="        if self._done:\n            return\n",
         after="",
         tests=("test_an_append_without_an_answer_is_repeated_and_the_chunk_put_once",),
@@ -171,6 +187,7 @@ MUTANTS = (
     Mutant(
         name="open-chunk-survives-the-session",
         promise="P3",
+        concern=Concern.ORDER,
         before="withdrawn = self._accumulator.withdraw(lambda _batch: True)",
         after="withdrawn = self._accumulator.withdraw(lambda _batch: False)",
         tests=("test_what_waits_for_its_linger_when_the_session_ends_fails_and_never_comes",),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import sightings
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.planting import Tree
@@ -37,3 +38,16 @@ def test_what_a_mutant_replaces_is_in_the_product_once_and_its_tests_are_there(
     assert mutant.why
     tree.file_of(mutant)
     assert tree.test_ids(mutant)
+
+
+def test_what_no_seed_can_find_says_why_and_no_seed_finds_it() -> None:
+    wanted = {mutant.name for mutant in sightings.simulated()}
+    found = {name for name, seen in sightings.read().items() if seen.seed is not None}
+    explained = {mutant.name for mutant in MUTANTS if mutant.unseen}
+    assert found <= wanted
+    assert explained <= wanted
+    assert explained & found == set()
+
+
+def test_the_page_of_planted_bugs_is_current() -> None:
+    assert sightings.PAGE.read_text() == sightings.page(sightings.read())

@@ -1,11 +1,12 @@
 """Mutants of transactions: late requests, fences, timeouts (P4, P6, P7, P8, P11, P17)."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Concern, Mutant
 
 MUTANTS = (
     Mutant(
         name="late-batch-slides-into-the-next-transaction",
         promise="P11",
+        concern=Concern.TRANSACTIONS,
         before="return ErrorCode.NONE if instance == before.instance else ErrorCode.NOT_ENOUGH_REPLICAS",
         after="return ErrorCode.NONE",
         tests=("test_a_batch_held_up_while_another_transaction_begins_is_sent_back",),
@@ -14,6 +15,7 @@ MUTANTS = (
     Mutant(
         name="batch-read-before-an-end-is-of-the-next-transaction",
         promise="P11",
+        concern=Concern.TRANSACTIONS,
         before="return row.txn_metadata.instance - (row.ended_at > clock)",
         after="return row.txn_metadata.instance",
         tests=(
@@ -24,6 +26,7 @@ MUTANTS = (
     Mutant(
         name="window-of-a-fenced-epoch-goes-on",
         promise="P11",
+        concern=Concern.TRANSACTIONS,
         before="    return _HEAD.pack(epoch, -1, updated_ms)",
         after="    return _HEAD.pack(before, last, updated_ms) + window[_HEAD.size :]",
         tests=(
@@ -34,6 +37,7 @@ MUTANTS = (
     Mutant(
         name="older-epoch-may-write",
         promise="P11",
+        concern=Concern.TRANSACTIONS,
         before="    return None if epoch == before.epoch else ErrorCode.PRODUCER_FENCED",
         after="    return None",
         tests=("test_of_two_live_producers_the_older_is_fenced_everywhere",),
@@ -42,6 +46,7 @@ MUTANTS = (
     Mutant(
         name="end-needs-no-owner",
         promise="P17",
+        concern=Concern.TRANSACTIONS,
         before="        and (proof.challenged or proof.connection == adds.owner)\n",
         after="",
         tests=("test_an_end_on_another_connection_is_asked_once_to_come_again",),
@@ -50,6 +55,7 @@ MUTANTS = (
     Mutant(
         name="end-does-not-look-at-newer-adds",
         promise="P17",
+        concern=Concern.TRANSACTIONS,
         before="        and adds.newest_but_by(proof.connection) <= proof.clock\n",
         after="",
         tests=("test_an_end_that_was_read_before_another_connections_add_does_not_count",),
@@ -58,6 +64,7 @@ MUTANTS = (
     Mutant(
         name="end-names-no-transaction",
         promise="P17",
+        concern=Concern.TRANSACTIONS,
         before="        proof.instance == txn_metadata.instance\n",
         after="        True\n",
         tests=("test_no_frame_ends_a_transaction_that_it_did_not_mean",),
@@ -66,6 +73,7 @@ MUTANTS = (
     Mutant(
         name="newcomer-owns-the-transaction",
         promise="P17",
+        concern=Concern.TRANSACTIONS,
         before="owner = self.owner if by == self.owner else None",
         after="owner = by",
         tests=("test_hole_1_an_add_and_an_abort_behind_it_do_not_end_the_live_transaction",),
@@ -74,6 +82,7 @@ MUTANTS = (
     Mutant(
         name="timeout-gives-up-the-next-transaction",
         promise="P6",
+        concern=Concern.TRANSACTIONS,
         before="if before.state is not State.ONGOING or before.instance != instance:",
         after="if before.state is not State.ONGOING:",
         tests=("test_a_transaction_that_is_another_by_the_time_its_end_is_written_is_left_alone",),
@@ -82,6 +91,7 @@ MUTANTS = (
     Mutant(
         name="time-without-a-session-times-transactions-out",
         promise="P6",
+        concern=Concern.TRANSACTIONS,
         before="        if self._log_client.incarnation() is not None:\n            self._now_ms += ",
         after="        if True:\n            self._now_ms += ",
         tests=("test_a_time_without_a_session_is_no_time",),
@@ -90,6 +100,7 @@ MUTANTS = (
     Mutant(
         name="producer-that-is-not-known-needs-no-barrier",
         promise="P8",
+        concern=Concern.TRANSACTIONS,
         before="    if row is None or row.txn_metadata.producer_id != producer.producer_id:\n        return False",
         after="    if row is None or row.txn_metadata.producer_id != producer.producer_id:\n        return True",
         tests=("test_an_agent_that_lags_behind_the_add_waits_for_a_barrier",),
@@ -98,6 +109,7 @@ MUTANTS = (
     Mutant(
         name="old-end-needs-no-barrier",
         promise="P8",
+        concern=Concern.TRANSACTIONS,
         before="    await node.log_client.barrier()\n    code = _CONCURRENT",
         after="    code = _CONCURRENT",
         tests=("test_a_new_end_needs_no_barrier_and_an_old_one_does",),
@@ -106,6 +118,7 @@ MUTANTS = (
     Mutant(
         name="open-fate-of-an-end-is-answered",
         promise="P4",
+        concern=Concern.TRANSACTIONS,
         before='                call.close(f"nobody knows yet what became of {call!r}")\n',
         after="                pass\n",
         tests=(
@@ -116,6 +129,7 @@ MUTANTS = (
     Mutant(
         name="abort-leaves-no-range",
         promise="P7",
+        concern=Concern.TRANSACTIONS,
         before="        if not commit:\n            if self._aborted is None:",
         after="        if not commit and self._aborted is not None:\n            if self._aborted is None:",
         tests=("test_exactly_the_transactions_aborted_in_what_is_given_are_named",),
@@ -124,6 +138,7 @@ MUTANTS = (
     Mutant(
         name="transaction-is-open-from-its-second-batch-on",
         promise="P7",
+        concern=Concern.TRANSACTIONS,
         before="        if verdict is FRESH and not is_open:\n            partition.open(producer_id, offset)",
         after="        if verdict is FRESH and not is_open:\n"
         "            partition.open(producer_id, offset + item.records)",
