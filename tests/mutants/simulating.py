@@ -127,10 +127,12 @@ def _runs(copy: Path, seeds: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _child(copy: Path, seeds: Sequence[int]) -> subprocess.Popen[str]:
+    # One process at a time: what is compiled of a planted file goes when it is taken out.
+    compiles = {"PYTHONDONTWRITEBYTECODE": ""}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.sim.first_failing", *map(str, seeds)],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"},
+        env={**os.environ, **compiles, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
