@@ -9,6 +9,7 @@ shows the same records as the others.
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,7 +19,13 @@ from typing_extensions import override
 from broker.jobs.kinds.collection_plan import PREFIXES, begun_ms, orphans
 from broker.node import Node
 from coordinator.commands.entries import Command, Pin, Unpin
-from coordinator.commands.job_commands import BeginSnapshot, ExpireRecords, JobKind, RequestJob
+from coordinator.commands.job_commands import (
+    BeginSnapshot,
+    DoomObjects,
+    ExpireRecords,
+    JobKind,
+    RequestJob,
+)
 from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.keeping import kept, snapshot_pins
@@ -27,7 +34,7 @@ from coordinator.tables.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
 from storage.formats import log_checkpoint
 from storage.formats.page import decode_rows
-from storage.formats.spans import Page, Span
+from storage.formats.spans import ObjectId, Page, Span
 from storage.stores.object_store import ObjectInfo
 from tests.kit.loop import SimLoop
 from tests.kit.requests import Partition
@@ -50,6 +57,8 @@ LONG_MS = "10000000"
 """No run lasts so long."""
 CLUSTER_FILES = ("cluster.json", "log.json", "put-once")
 LOOK_S = 1.0
+GRACE_MS = int(JOBS["log.segment.delete.delay.ms"])
+ASKED_MAX = 5
 BUSY_S = (0.0, 0.05, 0.3)
 
 
@@ -132,6 +141,7 @@ class BoundedWorld(RecordsWorld):
         to_the_end = self.rng.random() < 0.3
         yield Deleter(self, "deleter", TRIMMED, to_the_end=to_the_end).run()
         yield self.pin()
+        yield self.ask_too_much()
 
     async def calm_down(self) -> None:
         """What is set when the faults are over, so that there is an end."""
@@ -248,6 +258,22 @@ class BoundedWorld(RecordsWorld):
                 name = f"pin{rng.randrange(3)}"
                 command = Pin(name, rng.choice((1000, 6000, 20_000)))
                 self.propose(rng.choice(nodes), Unpin(name) if rng.random() < 0.2 else command)
+
+    async def ask_too_much(self) -> None:
+        """For ever: whatever is there is to go, as if a job were wrong. Apply judges again what jobs ask for."""
+        rng = self.draw("asking")
+        while True:
+            await asyncio.sleep(rng.uniform(1.0, 5.0))
+            nodes = self.nodes_alive()
+            if not nodes:
+                continue
+            keys = sorted(key for key in self.store._objects if key.startswith(PREFIXES))
+            there = [*map(ObjectId.of_key, keys)]
+            waiting = [each[0] for each in nodes[0].log_client.machine.objects.unreferenced()]
+            some = [rng.sample(each, min(len(each), ASKED_MAX)) for each in (there, waiting)]
+            command = DoomObjects(GRACE_MS, tuple(dict.fromkeys(itertools.chain(*some))))
+            for node in nodes:  # One of them has the job, or none.
+                self.propose(node, command)
 
     # The end.
 
