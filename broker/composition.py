@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from broker.calls.off_loop import OffLoop
 from broker.calls.slices import Slices
-from broker.cluster.placement import Placement
 from broker.cluster.rights_agreement import RightsAgreement
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
@@ -84,7 +83,8 @@ def compose(
 ) -> Node:
     """All that serves clients, and the coordinator below it.
 
-    `entry_ms`: the time to write into entries; `store_ms`: the object store's, None: it is the wall clock's; `factory`: how groups are made; others: `LogClient`'s.
+    `entry_ms`: the time to write into entries; `store_ms`: the object store's, None: it is the wall clock's;
+    `factory`: how groups are made; others: `LogClient`'s.
     """
     log_client = LogClient(
         parts.log,
@@ -97,9 +97,6 @@ def compose(
     )
     in_force, rights = _in_force(settings, log_client), _rights(settings, parts, log_client)
     reader = Reader(parts.store, settings.cache_bytes, tasks)
-
-    def placement(listener: str) -> Placement:
-        return node.placement(listener)
 
     slices, off_loop = Slices(), OffLoop()
     node = Node(
@@ -120,7 +117,7 @@ def compose(
             rules=TopicRules(in_force),
             log_client=log_client,
             reader=reader,
-            placement=placement,
+            placement=lambda listener: node.placement(listener),  # noqa: PLW0108 - There is no node yet.
             slices=slices,
             tasks=tasks,
             rng=parts.rng,

@@ -37,6 +37,7 @@ NEWER_TABLES = {
     "DelegationTokens._rows",
     "DynamicConfigs._rows",
     "Eras.rows",
+    "Losses.rows",
     "QuotaUsage._rows",
 }
 """That did not exist when the snapshot was kept."""

@@ -71,8 +71,8 @@ def view(properties: dict[str, str], summary: dict[str, str]) -> TableView:
 
 def test_a_tables_state_is_written_and_read_as_ever() -> None:
     properties, summary = encode_keys(STATE, sequence_number=9, previous={0: 5})
-    assert properties == {**KEYS, "frazil.seams": LAST_RECORDS}
-    assert summary == {**KEYS, "frazil.prev-offsets": '{"0":5}'}
+    assert properties == {**KEYS, "frazil.seams": LAST_RECORDS, "frazil.lost": "[]"}
+    assert summary == {**KEYS, "frazil.prev-offsets": '{"0":5}', "frazil.lost": "[]"}
     assert read_state(view({**KEYS, "frazil.seams": LAST_RECORDS}, KEYS)) == STATE
 
 

@@ -154,8 +154,8 @@ MUTANTS = (
     Mutant(
         name="an-overloaded-agent-leaves-its-service",
         promise="P16",
-        before='return _json(said, status=200 if said["ready"] else 503)',
-        after='return _json(said, status=200 if said["ready"] and not view.overloaded() else 503)',
+        before='return json_answer(said, status=200 if said["ready"] else 503)',
+        after='return json_answer(said, status=200 if said["ready"] and not view.overloaded() else 503)',
         tests=("test_an_overloaded_agent_says_so_with_the_reason_and_stays_live_and_ready",),
         why="The most loaded pod is taken away, the others get its clients, and follow it.",
     ),

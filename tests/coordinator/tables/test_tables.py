@@ -220,7 +220,7 @@ def test_a_snapshot_has_nothing_about_tables_where_there_are_none(monkeypatch: p
     monkeypatch.setattr(snapshot, "dump_tables", lambda *_, **__: None)
     without = dump(story.machine)
     assert len(ruled[0]) > len(without[0])
-    for name in ("tables", "rights", "credentials", "tokens", "configs"):
+    for name in ("tables", "rights", "credentials", "tokens", "configs", "eras", "losses"):
         monkeypatch.setattr(snapshot, f"restore_{name}", lambda *_: None)
     for parts, reads in ((plain, True), (reported, False), (deleted, True), (ruled, False)):
         if reads:
