@@ -35,7 +35,8 @@ help:
 	@echo "make sim SEEDS=n   n fresh seeds of the simulator (100000: hours); one that fails is made a short script"
 	@echo "make explore MINUTES=n   fresh cases of all tests that draw, and how to replay what fails"
 	@echo "make fuzz MINUTES=n   hostile bytes for every parser and for whole agents; what is found is kept"
-	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them; then faults drawn from a seed"
+	@echo "make faults real processes, real etcd, a real S3 server, and what befalls them, also under Flink, Kafka Connect and"
+	@echo "            Spark, which make test leaves out; then faults drawn from a seed"
 	@echo "make faults SEED=n SECONDS=n   only those that this seed draws; and a page of what came of them"
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
 	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
@@ -91,7 +92,7 @@ test: plan $(VENV)/.test
 	  $(UNIT_TESTS) || { kill $$made $$typed 2>/dev/null; exit 1; }; \
 	  nice -n 19 $(BIN)/python -m pytest -m sim -o faulthandler_timeout=0 tests/sim \
 	  >$$told/simulator 2>&1 & simulated=$$!; trap "kill $$made $$typed $$simulated" INT TERM; \
-	  $(STEP) parts; wait $$made && $(STEP) real && $(BIN)/python -m pytest -m "integration and not alone" \
+	  $(STEP) parts; wait $$made && $(STEP) real && $(BIN)/python -m pytest -m "integration and not alone and not long" \
 	  --durations=15 --numprocesses $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder; failed=$$?; \
 	  $(STEP) rest; wait $$typed || failed=1; wait $$simulated || failed=1; \
 	  cat $$told/*; rm -r $$told; exit $$failed

@@ -12,7 +12,7 @@ from tests.parts.connect_cluster import ConnectNode
 from tests.parts.servers import EtcdServer, FrazilCluster, MinioServer
 from tests.parts.topics import create_topic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SETTINGS = (
     "lease.ttl.ms=3000",

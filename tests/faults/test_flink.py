@@ -18,7 +18,7 @@ from tests.faults.load import Load, assert_nothing_lost
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
 from tests.parts.topics import create_topic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SETTINGS = (
     *("lease.ttl.ms=3000", "session.deadline.ms=2000", "session.read.ms=500"),

@@ -14,7 +14,7 @@ from tests.faults.txn_load import Workers
 from tests.parts.servers import EtcdServer, FrazilCluster, MinioServer
 
 # Spark gives its Python workers 10 s to come up, whatever else the machine does.
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SETTINGS = (
     "lease.ttl.ms=3000",

@@ -267,9 +267,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "nessie": nessie,
     "trino": trino,
     "postgres": postgres,
-    "connect": connect,
     "debezium": debezium,
-    "flink": flink,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
     "go-clients": go_clients,
@@ -279,10 +277,12 @@ PARTS: dict[str, Callable[[], object]] = {
 """What tests need."""
 
 RIVALS: dict[str, Callable[[], object]] = {
+    "connect": connect,
+    "flink": flink,
     "spark-kafka": spark_kafka,
     "connect-iceberg": connect_iceberg,
 }
-"""What only benchmarks need."""
+"""What only benchmarks and `make faults` need."""
 
 DOWNLOADS_MB = {
     "etcd": 80,
