@@ -6,8 +6,14 @@ no error. Offsets of deleted topics are not told, though their rows may still be
 mean all. Who requires stable offsets is told to come again (88) where a transaction that is open
 has an offset pending; everybody else hears what was committed before.
 
-Errors, per group (v1: per partition): 14, 15, 16, 24, 25 and 113 (v9+); per partition: 88 (v7+),
-100 (v10).
+Any agent tells, not the coordinator alone: every agent has the rows, and none older than the
+request. Where Kafka says NOT_COORDINATOR, librdkafka takes that for the end of the request (its
+`rd_kafka_assignment_apply_offsets`): the member stays in its group and never reads the partitions.
+Shards move when a rebalance has ended, which is when members ask. Only who names a member has to
+ask the coordinator, since that alone knows the members.
+
+Errors, per group (v1: per partition): 14, 24; if a member is named (v9+) 15, 16, 25, 113; per
+partition: 88 (v7+), 100 (v10).
 """
 
 from dataclasses import replace
@@ -211,9 +217,10 @@ async def _answer(
     stable: bool,
 ) -> OffsetFetchResponseGroup:
     try:
-        node.groups.coordinates(wanted.group_id)
         if wanted.member_id is not None or wanted.member_epoch >= 0:
             await _check_member(node, wanted)
+        elif wanted.group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code)
     row = node.log_client.machine.groups.get(wanted.group_id)

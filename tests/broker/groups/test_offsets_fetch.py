@@ -3,6 +3,8 @@
 import pytest
 
 from coordinator.commands.entries import Close
+from coordinator.commands.group_commands import ReleaseShards
+from coordinator.tables.groups import shard_of
 from protocol import apis
 from protocol.errors import ErrorCode
 from protocol.messages import (
@@ -120,16 +122,52 @@ async def test_several_groups_are_answered_each_with_its_own_error():
     async with agents("one", "two") as (one, two):
         mine, other = group_of(one), group_of(two)
         await put(one, mine, LOGS)
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=each) for each in (mine, other, "")]
-        )
+        groups = [OffsetFetchRequestGroup(group_id=each) for each in (mine, "")]
+        groups.append(OffsetFetchRequestGroup(group_id=other, member_id="m", member_epoch=1))
+        request = OffsetFetchRequest(groups=groups)
         answer = await one.call(apis.OFFSET_FETCH, request, version=9)
         assert [(group.group_id, group.error_code) for group in answer.groups] == [
             (mine, 0),
-            (other, ErrorCode.NOT_COORDINATOR),
             ("", ErrorCode.INVALID_GROUP_ID),
+            (other, ErrorCode.NOT_COORDINATOR),
         ]
         assert len(rows_of(answer.groups[0].topics)) == 2
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 9, 10])
+async def test_any_agent_tells_offsets_also_one_that_does_not_coordinate_the_group(version):
+    """librdkafka never asks again after NOT_COORDINATOR, and reads nothing until it rejoins."""
+    async with agents("one", "two") as (one, two):
+        group_id = group_of(two)
+        await put(two, group_id, LOGS)
+        topic_id = one.machine.topics.by_name("logs").topic_id
+        name = topic_id if version >= 10 else "logs"
+        told = await fetched(one, group_id, {name: [0, 1]}, version=version)
+        assert told == {(name, 0): 7, (name, 1): -1}
+
+
+async def test_an_agent_that_gives_its_shards_away_while_a_member_asks_tells_offsets():
+    """Shards move when a rebalance has ended: that is when members ask where they are."""
+    async with agents("one", "two") as (one, two):
+        group_id = group_of(one)
+        (joined,) = await classic_group(one, group_id, {"logs": [0]})
+        await joined.commit({"logs": {0: 7}})
+        one.lag()
+        asking = one.call(apis.OFFSET_FETCH, fetch(group_id, {"logs": [0]}), version=9)
+        release = ReleaseShards((shard_of(group_id),), two.log_client.incarnation())
+        released = one.log_client.propose(release, one.log_client.incarnation())
+        (group,) = (await answer_of_the_lagging(one, asking)).groups
+        await released
+        assert await until_served(group_id, two) is two
+        assert (group.error_code, rows_of(group.topics)) == (0, [("logs", 0, 7, -1, "", 0)])
+
+
+async def test_an_agent_that_leaves_tells_offsets():
+    async with agents("one", "two") as (one, _):
+        group_id = group_of(one)
+        await put(one, group_id, {"logs": {0: 7}})
+        await one.node.groups.depart(10)
+        assert await fetched(one, group_id, {"logs": [0]}) == {("logs", 0): 7}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +213,7 @@ async def test_stable_offsets_are_told_since_none_is_pending():
 
 
 @pytest.mark.promise("P8")
-async def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets():
+async def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_the_newest_offsets():
     """P8: its session looks proven, and another agent has taken commits meanwhile."""
     async with agents("one", "two") as (one, two):
         group_id = group_of(one)
@@ -189,7 +227,7 @@ async def test_an_agent_that_lags_behind_the_loss_of_its_shards_tells_no_offsets
         request = fetch(group_id, {"logs": [0]})
         asking = one.call(apis.OFFSET_FETCH, request, version=9)
         (group,) = (await answer_of_the_lagging(one, asking)).groups
-        assert (group.error_code, group.topics) == (ErrorCode.NOT_COORDINATOR, [])
+        assert (group.error_code, rows_of(group.topics)) == (0, [("logs", 0, 8, -1, "", 0)])
 
 
 async def test_without_a_log_no_offset_is_told():
