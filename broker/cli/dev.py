@@ -197,6 +197,7 @@ def greeting(
     admin = None
     if "http" in listening:
         admin = f"{scheme['http']}://127.0.0.1:{listening['http'][1]}"
+        lines.append(f"  a console        {admin}/")
         lines.append(f"  health, metrics  {admin}/health/ready  {admin}/metrics")
     if "registry" in listening:
         registry = f"{scheme['registry']}://127.0.0.1:{listening['registry'][1]}"

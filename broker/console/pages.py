@@ -30,6 +30,7 @@ from coordinator.log_client import LogClient
 from coordinator.machine.machine import Machine
 
 NAME_SHOWN_MAX: Final = 100
+_NO_FRAME: Final = {"cluster_id": "", "node_name": "", "here": ""}
 RENDERER: web.AppKey[Renderer] = web.AppKey("renderer", Renderer)
 
 
@@ -87,7 +88,8 @@ async def _transactions(request: web.Request) -> web.StreamResponse:
 async def _error(request: web.Request, sentence: str, status: int) -> web.StreamResponse:
     renderer = request.app[RENDERER]
     await renderer.ready()
-    values = _frame(request) | {"sentence": sentence, "code": status}
+    # Whoever is refused is not told whom they asked.
+    values = _NO_FRAME | {"sentence": sentence, "code": status}
     return renderer.page("error", values, status=status)
 
 
