@@ -6,9 +6,13 @@
     GET /console/groups              ?search= &page=
     GET /console/group               ?id= &page=
     GET /console/transactions        ?search= &page= &all=1
+    GET /console/tables              ?search= &page=
+    GET /console/schemas             ?search= &page=
+    GET /console/schema              ?subject= &version=
+    GET /console/access              users, ACLs and quotas
     GET /console/static/{name}       files of the look
 
-Every page needs the role `viewer`; files need none, since they say nothing of a cluster. What reads the machine waits
+Every page needs the role `viewer`, and that of rights the operator's; files need none, since they say nothing of a cluster. What reads the machine waits
 at a barrier first, as everything of this listener does (P8). A page is drawn by one agent from its memory, and
 nothing here changes anything.
 """
@@ -20,16 +24,21 @@ from aiohttp import web
 from broker.admin.access import Role
 from broker.admin.requests import ERROR_PAGE, VIEW, RefusedError, current
 from broker.console.rendering import Renderer
+from broker.console.views.access import access_view
 from broker.console.views.cluster import cluster_view
 from broker.console.views.groups import group_view, groups_view
 from broker.console.views.page_of_rows import Asked, asked_of
+from broker.console.views.schemas import subject_view, subjects_view
+from broker.console.views.tables import tables_view
 from broker.console.views.topics import topic_view, topics_view
 from broker.console.views.transactions import transactions_view
 from broker.http.routes import Route
 from coordinator.log_client import LogClient
 from coordinator.machine.machine import Machine
+from coordinator.tables.schemas import LATEST
 
 NAME_SHOWN_MAX: Final = 100
+VERSION_DIGITS_MAX: Final = 10
 _NO_FRAME: Final = {"cluster_id": "", "node_name": "", "here": ""}
 RENDERER: web.AppKey[Renderer] = web.AppKey("renderer", Renderer)
 
@@ -83,6 +92,32 @@ async def _transactions(request: web.Request) -> web.StreamResponse:
     only_open = request.query.get("all", "") != "1"
     found = transactions_view(machine, _asked(request), only_open=only_open)
     return await _page(request, "transactions", {"found": found, "only_open": only_open})
+
+
+async def _tables(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    return await _page(request, "tables", {"tables": tables_view(machine, _asked(request))})
+
+
+async def _schemas(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    values = {"subjects": subjects_view(machine, _asked(request))}
+    return await _page(request, "schemas", values)
+
+
+async def _schema(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    subject, version = request.query.get("subject", ""), request.query.get("version", "")
+    is_number = version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS_MAX
+    view = subject_view(machine, subject, int(version) if is_number else LATEST)
+    if view is None:
+        raise RefusedError(404, f'there is no such version of "{subject[:NAME_SHOWN_MAX]}"')
+    return await _page(request, "schema", {"schema": view})
+
+
+async def _access(request: web.Request) -> web.StreamResponse:
+    machine = await _machine(request)
+    return await _page(request, "access", {"access": access_view(machine)})
 
 
 async def _error(request: web.Request, sentence: str, status: int) -> web.StreamResponse:
@@ -139,5 +174,9 @@ ROUTES: Final[tuple[Route[Role], ...]] = (
     Route("GET", "/console/groups", Role.VIEWER, _groups),
     Route("GET", "/console/group", Role.VIEWER, _group),
     Route("GET", "/console/transactions", Role.VIEWER, _transactions),
+    Route("GET", "/console/tables", Role.VIEWER, _tables),
+    Route("GET", "/console/schemas", Role.VIEWER, _schemas),
+    Route("GET", "/console/schema", Role.VIEWER, _schema),
+    Route("GET", "/console/access", Role.OPERATOR, _access),
     Route("GET", "/console/static/{name}", Role.ANYBODY, _file),
 )

@@ -4,7 +4,7 @@ What holds: sums are made for the rows of one page alone, of at most PARTITIONS_
 partitions has at most `page_of_rows.ROWS_MAX`, so a page of a cluster of 100,000 partitions costs milliseconds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker.console.views.page_of_rows import ROWS_MAX, Asked, PageOfRows, page_of
@@ -68,11 +68,17 @@ GROUPS_SEARCHED_MAX: Final = 5_000
 def topics_view(machine: Machine, asked: Asked) -> PageOfRows[TopicRow]:
     """A page of the list, by name."""
     page = page_of((topic.name for topic in machine.topics), asked)
-    rows, left = list[TopicRow](), PARTITIONS_SUMMED_MAX
-    for topic in filter(None, map(machine.topics.by_name, page.rows)):
-        left -= topic.partition_count
-        rows.append(_row(topic, _sums(machine, topic) if left >= 0 else None))
+    found = filter(None, map(machine.topics.by_name, page.rows))
+    rows = [_row(topic, sums) for topic, sums in sums_of(machine, found)]
     return PageOfRows(rows, page.asked, page.found, page.total)
+
+
+def sums_of(machine: Machine, topics: Iterable[Topic]) -> Iterator[tuple[Topic, Sums | None]]:
+    """Sums for topics that stand on one page, as long as they have not too many partitions together."""
+    left = PARTITIONS_SUMMED_MAX
+    for topic in topics:
+        left -= topic.partition_count
+        yield topic, _sums(machine, topic) if left >= 0 else None
 
 
 def topic_view(machine: Machine, topic: Topic, number: int) -> TopicView:

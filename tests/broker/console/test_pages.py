@@ -14,7 +14,11 @@ from tests.kit.sockets import Running
 pytestmark = pytest.mark.real_loop
 
 TOKEN = "a-token-of-some-length"
-PAGES = ("/", "/console/topics", "/console/groups", "/console/transactions")
+PAGES = (
+    "/",
+    *(f"/console/{name}" for name in ("topics", "groups", "transactions", "tables", "schemas")),
+)
+"""Of viewers."""
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}
 
 
@@ -69,7 +73,7 @@ async def test_no_page_may_be_framed_or_run_what_is_not_ours_and_no_browser_keep
     async with serving() as running:
         url = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
         async with aiohttp.ClientSession(url) as session:
-            for path in (*PAGES, "/console/topic?name=none"):
+            for path in (*PAGES, "/console/access", "/console/topic?name=none"):
                 async with session.get(path, headers=BROWSER) as answer:
                     policy = answer.headers["Content-Security-Policy"]
                     assert "default-src 'none'; script-src 'self'; style-src 'self';" in policy
@@ -117,7 +121,8 @@ async def test_a_browser_is_asked_for_a_token_and_a_viewer_sees_pages_and_no_log
         said = f"Basic {base64.b64encode(f'token:{TOKEN}'.encode()).decode()}"
         for path in PAGES:
             assert (await page(running, path, Authorization=said))[0] == 200
-        assert (await page(running, "/log", Authorization=said))[0] == 403
+        for path in ("/console/access", "/log"):
+            assert (await page(running, path, Authorization=said))[0] == 403
 
 
 async def test_an_agent_at_which_nobody_looks_has_not_imported_the_template_engine() -> None:
