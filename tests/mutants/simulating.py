@@ -97,7 +97,7 @@ def _seen(mutant: Mutant, copy: Path, seeds: Sequence[int]) -> Sighting:
 
 def plain(told: str, copy: Path) -> str:
     """Without what differs from run to run: where the copy is, and addresses in memory."""
-    told = re.sub(r"\b0x[0-9a-f]{10,}\b", "0x…", told.replace(f"{copy}{os.sep}", ""))
+    told = re.sub(r"\b0?x[0-9a-f]{10,}\b", "0x…", told.replace(f"{copy}{os.sep}", ""))
     return told[:TOLD_MAX]
 
 
