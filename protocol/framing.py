@@ -10,6 +10,7 @@ sends nothing costs nothing, and memory stays within 1 KiB and four times what h
 Leaves out: sockets, answers in order, what a request means.
 """
 
+import math
 import struct
 from typing import Final, NamedTuple
 
@@ -47,11 +48,13 @@ _SHORT: Final = struct.Struct(">h")
 class BufferGrowth:
     """How buffers of big frames grow, shared by many splitters."""
 
-    __slots__ = ("in_one_step",)
+    __slots__ = ("in_one_step", "left")
 
     def __init__(self) -> None:
         self.in_one_step = True
         """When 48 KiB are there, make room for a frame of the usual greatest size."""
+        self.left = math.inf
+        """Bytes that may still be made room for so; whoever shares it gives more, turn by turn."""
 
 
 class FrameSplitter:
@@ -218,13 +221,15 @@ class FrameSplitter:
         """A larger buffer; never resized in place, since views of it may be about.
 
         Below 48 KiB four times what has arrived; then a step made so that frames of the usual
-        greatest size move no more than 64 KiB; then four times again. Where much is held by all, twice.
+        greatest size move no more than 64 KiB; then four times again. Where much is held by all, or many
+        grow in one turn, twice.
         """
         assert len(self._buffer) < needed <= self._length
         if needed < IN_PLACE_BYTES_MIN:
             size = min(max(_FIRST_BYTES, needed * _GROWTH), _COPIED_BYTES)
-        elif self._growth.in_one_step:
+        elif self._growth.in_one_step and self._growth.left > 0:
             size = max(_SECOND_BYTES, len(self._buffer) * _GROWTH, needed)
+            self._growth.left -= size
         else:
             size = needed * 2
         buffer = bytearray(min(self._length, size))

@@ -70,8 +70,10 @@ class Receiver(Protocol):
 
 
 ONE_STEP_BYTES: Final = 64 << 20
-"""While no more is held, buffers of great frames grow by great steps. To make hundreds of them in one turn of
-the loop takes a tenth of a second and more."""
+"""While no more is held, buffers of great frames grow by great steps."""
+TURN_STEPS_BYTES: Final = 16 << 20
+"""What they grow by so in one turn of the loop. Memory that nobody has touched for a while costs milliseconds a
+MiB: hundreds of frames that begin at once would make the loop stand still for a quarter of a second."""
 
 
 class Level(Enum):
@@ -106,6 +108,7 @@ class RequestMemory:
         oldest one."""
         self.level = Level.EASY
         self.growth = BufferGrowth()
+        self.begin_turn()
         """Of all connections' frames: in one step while memory is easy, else as little as will do."""
         self._stats = stats
         self._connections = connections
@@ -132,6 +135,10 @@ class RequestMemory:
         if not self._low < held <= self._high:
             self._set_level()
         self.growth.in_one_step = self.level is Level.EASY and held <= ONE_STEP_BYTES
+
+    def begin_turn(self) -> None:
+        """Another turn of the loop: buffers may grow by great steps again."""
+        self.growth.left = TURN_STEPS_BYTES
 
     def hold_back(self, connection: Receiver) -> None:
         """The connection is not read from, for what it holds."""

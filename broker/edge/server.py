@@ -258,6 +258,7 @@ class KafkaServer:
         now_ms = self.node.boot_ms()
         self.watch.observe(now_ms)
         self.starts.begin_turn(now_ms)
+        self.memory.begin_turn()
         try:
             self._give_turns(self._dirty, now_ms + LIGHT_MS)
             self.starts.serve()

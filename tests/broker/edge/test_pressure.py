@@ -97,6 +97,26 @@ async def test_great_frames_begin_with_less_while_much_is_held(monkeypatch):
         assert grown[2] < 4 * STALLED
 
 
+async def test_of_the_great_frames_that_begin_in_one_turn_only_the_first_get_room_at_once(
+    monkeypatch,
+):
+    monkeypatch.setattr(pressure, "TURN_STEPS_BYTES", 2 * MiB)
+    async with edge() as stage:
+        stage.server.memory.begin_turn()
+        peers = [stage.connect() for _ in range(4)]
+        grown = []
+        for peer in peers[:3]:
+            before = stage.node.stats.held_bytes
+            begin(peer, arrived=STALLED)
+            grown.append(stage.node.stats.held_bytes - before)
+        assert grown[0] == grown[1] > MiB
+        assert grown[2] < 4 * STALLED
+        await show(stage, peers[3])  # That is another turn.
+        before = stage.node.stats.held_bytes
+        begin(peers[3], arrived=STALLED)
+        assert stage.node.stats.held_bytes - before == grown[0]
+
+
 async def test_all_that_stall_while_others_wait_are_evicted_within_five_seconds():
     async with edge() as stage:
         slow = [stage.connect() for _ in range(6)]
