@@ -125,7 +125,13 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "rights",
             "telemetry",
         },
-        "console.views": {"groups.classic", "groups.consumer", "registry", "reports", "transactions"},
+        "console.views": {
+            "groups.classic",
+            "groups.consumer",
+            "registry",
+            "reports",
+            "transactions",
+        },
         "console": {"admin", "console.views", "http"},
         "api": {"calls", "node"},
         "composition": {
