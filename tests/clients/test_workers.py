@@ -21,7 +21,7 @@ from tests.clients.groups import Member, Stream, fresh, share_leave_and_go_on
 from tests.clients.members import ConfluentMember, MemberHost
 from tests.faults.load import Load, assert_nothing_lost
 from tests.parts.secured import SecuredCluster
-from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, get_json, get_text
+from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer, get_text, readiness
 from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
@@ -71,8 +71,7 @@ def samples(agent: Frazil) -> dict[tuple[str, str], float]:
 def all_serve(agent: Frazil) -> bool:
     with contextlib.suppress(OSError, ValueError):
         ready = {name: value for (name, worker), value in samples(agent).items() if worker == ""}
-        told = get_json(agent.http_port, "/health/ready")
-        return bool(ready) and told == {"ready": True, "reasons": []}
+        return bool(ready) and readiness(agent.http_port) == {"ready": True, "reasons": []}
     return False
 
 

@@ -38,16 +38,18 @@ WAIT_S: Final = 0.1
 
 
 class Failures:
-    """Of records that were read."""
+    """Of records that were read. Partitions fail in any order; the first is the one that was read first."""
 
     def __init__(self) -> None:
         self.count = 0
         self.first = ""
+        self._number = 0
 
     def add(self, number: int, error: KafkaError | None, _message: Message) -> None:
         """librdkafka gave a record up."""
         self.count += 1
-        if not self.first and error is not None:
+        if error is not None and (not self.first or number < self._number):
+            self._number = number
             self.first = f"the first is record {number}: {error.str()} ({error.name()})"
 
 
