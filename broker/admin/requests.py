@@ -6,7 +6,7 @@ What reads the machine goes through `current`, which waits at a barrier first, s
 (P8).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -47,9 +47,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         await _admit(request)
         return await handler(request)
     except RefusedError as refused:
-        headers = None
-        if refused.status == 401 and (schemes := _logins(request).schemes):
-            headers = {"WWW-Authenticate": schemes}
+        headers = _logins(request).challenges if refused.status == 401 else ()
         said = {"error": str(refused)} | coded(refused)
         return await _said(request, said, refused.status, headers)
     except LogError as error:
@@ -59,14 +57,18 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _said(
-    request: web.Request, said: dict[str, str], status: int, headers: dict[str, str] | None = None
+    request: web.Request,
+    said: dict[str, str],
+    status: int,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> web.StreamResponse:
     """An error; browsers get a page where there are pages."""
     page = request.app.get(ERROR_PAGE)
     if page is None or "text/html" not in request.headers.get("Accept", ""):
-        return json_answer(said, status=status, headers=headers)
-    answer = await page(request, said["error"], status)
-    answer.headers.update(headers or {})
+        answer: web.StreamResponse = json_answer(said, status=status)
+    else:
+        answer = await page(request, said["error"], status)
+    answer.headers.extend(headers)
     return answer
 
 
@@ -107,10 +109,8 @@ def _told_api(request: web.Request) -> str:
     return told(f"HTTP {request.method} {request.path}")
 
 
-def json_answer(
-    value: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    return web.json_response(value, status=status, headers=headers)
+def json_answer(value: Mapping[str, Any], *, status: int = 200) -> web.Response:
+    return web.json_response(value, status=status)
 
 
 async def current(request: web.Request) -> LogClient:

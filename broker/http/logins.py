@@ -56,15 +56,18 @@ class Logins:
     @property
     def any_way(self) -> bool:
         """Whether there is a way to say who one is."""
-        return bool(self.schemes) or self._by_certificate
+        return bool(self.challenges) or self._by_certificate
 
     @property
-    def schemes(self) -> str:
-        """What a 401 says in WWW-Authenticate; "": nothing would help."""
+    def challenges(self) -> list[tuple[str, str]]:
+        """What a 401 says in headers; none: nothing would help.
+
+        A header for each: Chromium asks nobody for a password where one names several (RFC 9110, 11.6.1, warns of it).
+        """
         ways = ["Bearer"] if len(self._tokens) else []
         if self._passwords.any_user or (ways and self._for_browsers):
             ways.append('Basic realm="frazil", charset="UTF-8"')
-        return ", ".join(ways)
+        return [("WWW-Authenticate", way) for way in ways]
 
     async def requester(self, header: str, seen: Requester) -> Requester:
         """Who asks. `seen`: by the connection alone. Raises LoginError and BusyError."""

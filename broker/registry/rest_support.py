@@ -108,10 +108,10 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await _admitted(request, handler)
     except RegistryError as error:
-        headers = None
-        if error.code == UNAUTHORIZED and (schemes := request.app[VIEW].logins.schemes):
-            headers = {"WWW-Authenticate": schemes}
-        return answer(error.view, status=error.status, headers=headers)
+        told = answer(error.view, status=error.status)
+        if error.code == UNAUTHORIZED:
+            told.headers.extend(request.app[VIEW].logins.challenges)
+        return told
     except LogError as error:
         refused = RegistryError(STORE_ERROR, f"Error in the backend: the metadata log: {error}")
         return answer(refused.view, status=refused.status)
@@ -164,14 +164,10 @@ def asker_of(request: web.Request) -> Asker:
     return request[_ASKER]
 
 
-def answer(
-    value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
+def answer(value: Any, *, status: int = 200) -> web.Response:
     # A message may repeat half a character that somebody sent.
     body = json.dumps(value, ensure_ascii=False).encode(errors="replace")
-    return web.Response(
-        body=body, status=status, headers=headers, content_type=CONTENT_TYPE, charset="utf-8"
-    )
+    return web.Response(body=body, status=status, content_type=CONTENT_TYPE, charset="utf-8")
 
 
 async def current(request: web.Request) -> SchemaLibrary:

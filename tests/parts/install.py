@@ -256,6 +256,14 @@ def node() -> str:
     return found
 
 
+def chromium() -> str:
+    if shutil.which("chromium") is None:
+        system_packages(debian=["chromium"], brew=["chromium"])
+    found = shutil.which("chromium")
+    assert found is not None, "no `chromium` on the PATH, also after installing it"
+    return found
+
+
 PARTS: dict[str, Callable[[], object]] = {
     "etcd": etcd,
     "minio": minio,
@@ -273,6 +281,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "go-clients": go_clients,
     "helm": helm,
     "libfaketime": libfaketime,
+    "chromium": chromium,
 }
 """What tests need."""
 
@@ -303,6 +312,7 @@ DOWNLOADS_MB = {
     "go-clients": 540,
     "helm": 100,
     "libfaketime": 1,
+    "chromium": 130,
     "spark-kafka": 20,
     "connect-iceberg": 120,
 }

@@ -117,7 +117,8 @@ async def test_a_browser_is_asked_for_a_token_and_a_viewer_sees_pages_and_no_log
         url = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
         async with aiohttp.ClientSession(url) as session, session.get("/", headers=BROWSER) as told:
             assert told.status == 401
-            assert 'Basic realm="frazil"' in told.headers["WWW-Authenticate"]
+            basic = 'Basic realm="frazil", charset="UTF-8"'
+            assert told.headers.getall("WWW-Authenticate") == ["Bearer", basic]
         said = f"Basic {base64.b64encode(f'token:{TOKEN}'.encode()).decode()}"
         for path in PAGES:
             assert (await page(running, path, Authorization=said))[0] == 200

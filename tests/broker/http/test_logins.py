@@ -67,9 +67,11 @@ async def test_what_is_wrong_is_counted_and_no_certificate_makes_up_for_it(heade
 
 
 def test_a_401_says_what_would_help() -> None:
-    assert logins({}).schemes == "Bearer"
-    assert logins({"bob": "pw"}).schemes == 'Bearer, Basic realm="frazil", charset="UTF-8"'
-    assert logins({}, for_browsers=True).schemes == 'Bearer, Basic realm="frazil", charset="UTF-8"'
+    bearer = ("WWW-Authenticate", "Bearer")
+    password = ("WWW-Authenticate", 'Basic realm="frazil", charset="UTF-8"')
+    assert logins({}).challenges == [bearer]
+    assert logins({"bob": "pw"}).challenges == [bearer, password]
+    assert logins({}, for_browsers=True).challenges == [bearer, password]
 
 
 async def test_a_browser_says_a_token_as_the_password_of_the_user_token() -> None:

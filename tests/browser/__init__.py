@@ -1,0 +1,1 @@
+"""The console in a browser: Chromium, driven by Playwright, against agents as processes."""
