@@ -20,7 +20,7 @@ STEP := $(BIN)/python -m tests.steps
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check plan test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep constraints lint static style clean help
+.PHONY: run check plan test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep screenshots constraints lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded; then installs what exports need behind it"
@@ -41,6 +41,7 @@ help:
 	@echo "make keep VERSION=v   keeps this release for tests of later ones (tests/releases)"
 	@echo "make mutants   plants bugs, one at a time, and tells which of them no test finds: 2 minutes"
 	@echo "make mutants SIMULATE=1   which of them a seed of the simulator finds (docs/planted-bugs.md)"
+	@echo "make screenshots   takes those of the console that docs show"
 	@echo "make constraints   writes constraints.txt from pyproject.toml; UPGRADE=--upgrade for newer versions"
 	@echo "make lint   format, lint, types, structure"
 
@@ -155,6 +156,10 @@ mutants: export PYTHONDONTWRITEBYTECODE = 1
 mutants: $(VENV)/.test
 	@$(if $(SIMULATE),,$(BIN)/python -m tests.parts etcd)
 	@$(BIN)/python -m tests.mutants $(if $(SIMULATE),--simulate --write)
+
+screenshots: $(VENV)/.test
+	@$(BIN)/python -m tests.parts etcd minio chromium
+	@FRAZIL_SCREENSHOTS=docs $(BIN)/python -m pytest -q tests/browser/test_console.py
 
 lint: static
 	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_tidy.py

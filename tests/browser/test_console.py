@@ -26,8 +26,8 @@ from tests.parts.servers import EtcdServer, FrazilCluster, MinioServer
 pytestmark = pytest.mark.integration
 
 PAGES_MAX = 60
-PICTURES = os.environ.get("FRAZIL_PICTURES", "")
-"""A folder: there the pictures of the docs are put."""
+SCREENSHOTS = os.environ.get("FRAZIL_SCREENSHOTS", "")
+"""A folder: there those of the docs are put (`make screenshots`)."""
 PATIENCE_MS = 60_000.0
 BYTES_MAX = 300_000
 
@@ -53,9 +53,9 @@ def pages(page: Page, start: str) -> Iterator[str]:
         wanted += links(page)
 
 
-def picture(page: Page, name: str, folder: Path) -> None:
-    """One of the docs' pictures; put where it is asked for, or away."""
-    target = Path(PICTURES or folder) / f"console-{name}.png"
+def screenshot(page: Page, name: str, folder: Path) -> None:
+    """One of the docs'; put where it is asked for, or away."""
+    target = Path(SCREENSHOTS or folder) / f"console-{name}.png"
     page.screenshot(path=target, animations="disabled")
     assert target.stat().st_size > 10_000
 
@@ -103,9 +103,9 @@ def test_the_first_page_shows_agents_topics_and_jobs(
         page.goto(shown.url())
         expect(tile(page, "Agents")).to_have_text("3")
         expect(tile(page, "Topics")).to_have_text(str(len(TOPICS)))
-        picture(page, "cluster", tmp_path)
+        screenshot(page, "cluster", tmp_path)
         page.emulate_media(color_scheme="dark")
-        picture(page, "dark", tmp_path)
+        screenshot(page, "dark", tmp_path)
 
 
 def test_a_first_view_is_small(chromium: Browser, shown: Scene) -> None:
@@ -170,7 +170,7 @@ def test_whoever_reads_is_there_with_their_lag_and_whoever_writes_in_a_transacti
         page.goto(shown.url(f"/console/group?id={GROUP}"))
         expect(page.get_by_role("main")).to_contain_text("reader")
         expect(page.get_by_role("main")).to_contain_text("orders")
-        picture(page, "group", tmp_path)
+        screenshot(page, "group", tmp_path)
         page.goto(shown.url("/console/transactions"))
         expect(page.get_by_role("main")).to_contain_text(OPEN)
 

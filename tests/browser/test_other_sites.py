@@ -50,15 +50,16 @@ class OtherSite:
         return f"http://localhost:{self.server.server_port}/"
 
 
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
+@pytest.fixture(scope="module", params=["with a login", "on loopback"])
+def agent(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FrazilDev]:
+    """One that asks who it is, and one that asks nobody, as `make run` starts it."""
     folder = tmp_path_factory.mktemp("sites")
-    (folder / "ann").write_text(TOKEN)
-    flags = (
-        f"http.tokens=ann:{folder / 'ann'}",
-        "http.roles.operator=User:ann",
-        f"cluster.id={CLUSTER}",
-    )
+    flags = [f"cluster.id={CLUSTER}"]
+    if request.param == "with a login":
+        (folder / "ann").write_text(TOKEN)
+        flags += [f"http.tokens=ann:{folder / 'ann'}", "http.roles.operator=User:ann"]
     with FrazilDev(folder, *(word for flag in flags for word in ("--set", flag))) as it:
         yield it
         assert it.stop() == 0
@@ -77,7 +78,7 @@ def other() -> Iterator[OtherSite]:
 
 @pytest.fixture
 def operator(chromium: Browser, agent: FrazilDev) -> Iterator[Page]:
-    """Logged in: the browser says the token whenever this agent asks."""
+    """The browser says the token whenever this agent asks."""
     login = {"username": "token", "password": TOKEN}
     # A browser tells in its console what it was refused.
     with looking(chromium, expected="", http_credentials=login) as page:
