@@ -17,6 +17,7 @@ from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes
 from broker.composition import Parts
 from broker.console import pages
+from broker.console.actions import action_pages
 from broker.http_listeners import HttpListeners
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -78,8 +79,9 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
         rights=node.rights,
         ready=served.is_member,
     )
-    admin = listener.make_app(view, pages.ROUTES)
+    admin = listener.make_app(view, (*pages.ROUTES, *action_pages.ROUTES))
     pages.install(admin)
+    action_pages.install(admin, node)
     return Endpoints(checker, admin, lambda: rest.make_app(registry_view))
 
 

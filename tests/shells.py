@@ -74,6 +74,7 @@ SHELLS = {
         "cli.bench.bench_tool",
         "cli.bench.worker",
         "check.checking",
+        "console.actions",
         "check.losses",
         "check.past_pages",
         "cli.checks.advertised",

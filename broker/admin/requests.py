@@ -13,6 +13,7 @@ from aiohttp import web
 
 from broker.admin.access import UNTOLD, Role
 from broker.admin.admin_view import AdminView
+from broker.calls.requester import Requester
 from broker.http.admission import SAFE_METHODS
 from broker.http.listener import TURNS, requester_of
 from broker.http.logins import LoginError, Logins
@@ -38,6 +39,7 @@ class RefusedError(FaultError):
 VIEW: web.AppKey[AdminView] = web.AppKey("view", AdminView)
 ROLES: web.AppKey[dict[web.AbstractRoute, Role]] = web.AppKey("roles")
 ERROR_PAGE: web.AppKey[ErrorPage] = web.AppKey("error_page")
+_REQUESTER: web.RequestKey[Requester] = web.RequestKey("requester", Requester)
 
 
 @web.middleware
@@ -79,7 +81,7 @@ async def _admit(request: web.Request) -> None:
     role = request.app[ROLES].get(request.match_info.route, Role.EXPORTER)
     if view.access.is_open(role):
         return
-    requester = requester_of(request)
+    requester = requester_in(request)
     if not view.access.is_shut:
         try:
             said = request.headers.get("Authorization", "")
@@ -95,8 +97,19 @@ async def _admit(request: web.Request) -> None:
             fields = {"api": _told_api(request), "role": role.value}
             view.audit("refused", requester, fields)
         raise RefusedError(*objection, FaultCode.LOGIN_FAILED if objection[0] == 401 else None)
+    request[_REQUESTER] = requester
     if role is Role.OPERATOR and request.method not in SAFE_METHODS:
         view.audit("change", requester, {"api": _told_api(request)})
+
+
+def requester_in(request: web.Request) -> Requester:
+    """Who asks, once they are let in; where nobody is asked who they are, by the connection alone."""
+    return request.get(_REQUESTER) or requester_of(request)
+
+
+def may(request: web.Request, role: Role) -> bool:
+    """Whether whoever was let in might ask for what needs this role, too."""
+    return request.app[VIEW].access.objection(role, requester_in(request).principal) is None
 
 
 def _logins(request: web.Request) -> Logins:

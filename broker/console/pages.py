@@ -12,9 +12,9 @@
     GET /console/access              users, ACLs and quotas
     GET /console/static/{name}       files of the look
 
-Every page needs the role `viewer`, and that of rights the operator's; files need none, since they say nothing of a cluster. What reads the machine waits
-at a barrier first, as everything of this listener does (P8). A page is drawn by one agent from its memory, and
-nothing here changes anything.
+Every page needs the role `viewer`, and that of rights the operator's; files need none, since they say nothing of a
+cluster. What reads the machine waits at a barrier first, as everything of this listener does (P8). A page is drawn by one
+agent from its memory, and nothing here changes anything: what does is `broker.console.actions`.
 """
 
 from typing import Any, Final
@@ -22,7 +22,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from broker.admin.access import Role
-from broker.admin.requests import ERROR_PAGE, VIEW, RefusedError, current
+from broker.admin.requests import ERROR_PAGE, VIEW, RefusedError, current, may
+from broker.console.confirming import done_sentence
 from broker.console.rendering import Renderer
 from broker.console.views.access import access_view
 from broker.console.views.cluster import cluster_view
@@ -32,6 +33,7 @@ from broker.console.views.schemas import subject_view, subjects_view
 from broker.console.views.tables import tables_view
 from broker.console.views.topics import topic_view, topics_view
 from broker.console.views.transactions import transactions_view
+from broker.http.listener import FORMS_BELOW
 from broker.http.routes import Route
 from coordinator.log_client import LogClient
 from coordinator.machine.machine import Machine
@@ -39,7 +41,7 @@ from coordinator.tables.schemas import LATEST
 
 NAME_SHOWN_MAX: Final = 100
 VERSION_DIGITS_MAX: Final = 10
-_NO_FRAME: Final = {"cluster_id": "", "node_name": "", "here": ""}
+_NO_FRAME: Final = {"cluster_id": "", "node_name": "", "here": "", "may_act": False, "done": ""}
 RENDERER: web.AppKey[Renderer] = web.AppKey("renderer", Renderer)
 
 
@@ -47,77 +49,78 @@ def install(app: web.Application) -> None:
     """Have the admin listener's application draw pages, of errors as well."""
     app[RENDERER] = Renderer()
     app[ERROR_PAGE] = _error
+    app[FORMS_BELOW] = "/console/"
 
 
 async def _cluster(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
+    machine = await current_machine(request)
     view = request.app[VIEW]
     said = view.readiness() if view.joined is None else await view.joined.readiness()
     values = {"cluster": cluster_view(machine), "readiness": said}
-    return await _page(request, "cluster", values)
+    return await page(request, "cluster", values)
 
 
 async def _topics(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
-    return await _page(request, "topics", {"topics": topics_view(machine, _asked(request))})
+    machine = await current_machine(request)
+    return await page(request, "topics", {"topics": topics_view(machine, _asked(request))})
 
 
 async def _topic(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
+    machine = await current_machine(request)
     name = request.query.get("name", "")
     topic = machine.topics.by_name(name)
     if topic is None:
         raise RefusedError(404, f'there is no topic named "{name[:NAME_SHOWN_MAX]}"')
     view = topic_view(machine, topic, _asked(request).number)
-    return await _page(request, "topic", {"topic": view})
+    return await page(request, "topic", {"topic": view})
 
 
 async def _groups(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
-    return await _page(request, "groups", {"groups": groups_view(machine, _asked(request))})
+    machine = await current_machine(request)
+    return await page(request, "groups", {"groups": groups_view(machine, _asked(request))})
 
 
 async def _group(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
+    machine = await current_machine(request)
     group_id = request.query.get("id", "")
     group = machine.groups.get(group_id)
     if group is None:
         raise RefusedError(404, f'there is no group of the id "{group_id[:NAME_SHOWN_MAX]}"')
     view = group_view(machine, group, _asked(request).number)
-    return await _page(request, "group", {"group": view})
+    return await page(request, "group", {"group": view})
 
 
 async def _transactions(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
+    machine = await current_machine(request)
     only_open = request.query.get("all", "") != "1"
     found = transactions_view(machine, _asked(request), only_open=only_open)
-    return await _page(request, "transactions", {"found": found, "only_open": only_open})
+    return await page(request, "transactions", {"found": found, "only_open": only_open})
 
 
 async def _tables(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
-    return await _page(request, "tables", {"tables": tables_view(machine, _asked(request))})
+    machine = await current_machine(request)
+    return await page(request, "tables", {"tables": tables_view(machine, _asked(request))})
 
 
 async def _schemas(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
+    machine = await current_machine(request)
     values = {"subjects": subjects_view(machine, _asked(request))}
-    return await _page(request, "schemas", values)
+    return await page(request, "schemas", values)
 
 
 async def _schema(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
+    machine = await current_machine(request)
     subject, version = request.query.get("subject", ""), request.query.get("version", "")
     is_number = version.isascii() and version.isdigit() and len(version) <= VERSION_DIGITS_MAX
     view = subject_view(machine, subject, int(version) if is_number else LATEST)
     if view is None:
         raise RefusedError(404, f'there is no such version of "{subject[:NAME_SHOWN_MAX]}"')
-    return await _page(request, "schema", {"schema": view})
+    return await page(request, "schema", {"schema": view})
 
 
 async def _access(request: web.Request) -> web.StreamResponse:
-    machine = await _machine(request)
-    return await _page(request, "access", {"access": access_view(machine)})
+    machine = await current_machine(request)
+    return await page(request, "access", {"access": access_view(machine)})
 
 
 async def _error(request: web.Request, sentence: str, status: int) -> web.StreamResponse:
@@ -137,17 +140,33 @@ async def _file(request: web.Request) -> web.StreamResponse:
     return found
 
 
-async def _page(request: web.Request, template: str, values: dict[str, Any]) -> web.Response:
+async def page(
+    request: web.Request, template: str, values: dict[str, Any], *, status: int = 200
+) -> web.Response:
+    """A page with what stands on every page."""
     renderer = request.app[RENDERER]
     await renderer.ready()
-    return renderer.page(template, _frame(request) | values)
+    return renderer.page(template, _frame(request) | values, status=status)
 
 
 def _frame(request: web.Request) -> dict[str, Any]:
     """What stands on every page."""
     view = request.app[VIEW]
     name = _node_name(view.log_client) or view.settings.node_name or "without a name yet"
-    return {"cluster_id": view.settings.cluster_id, "node_name": name, "here": request.path}
+    return {
+        "cluster_id": view.settings.cluster_id,
+        "node_name": name,
+        "here": request.path,
+        "may_act": may(request, Role.OPERATOR),
+        "done": _done(request),
+    }
+
+
+def _done(request: web.Request) -> str:
+    """What was done by the form that led here. A link of another site leads here with nothing."""
+    if request.headers.get("Sec-Fetch-Site", "") in ("cross-site", "same-site"):
+        return ""
+    return done_sentence(request.query.get("done", ""), request.query.get("of", ""))
 
 
 def _node_name(log_client: LogClient | None) -> str:
@@ -159,7 +178,8 @@ def _node_name(log_client: LogClient | None) -> str:
     return "" if row is None else row.node_name
 
 
-async def _machine(request: web.Request) -> Machine:
+async def current_machine(request: web.Request) -> Machine:
+    """Behind a barrier."""
     return (await current(request)).machine
 
 

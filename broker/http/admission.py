@@ -10,7 +10,8 @@ through it. What keeps pages out:
 * *Origin* and *Sec-Fetch-Site*, which pages cannot forge or leave out: a request that changes
   something comes from no page of another site.
 * *Content-Type*: bodies are JSON, and pages cannot send JSON elsewhere without asking first (CORS).
-  No type at all counts as application/octet-stream, as in Confluent's registry.
+  No type at all counts as application/octet-stream, as in Confluent's registry. Forms, which pages can send
+  anywhere, are let in where they are taken, and must say that they come from a page of this listener.
 
 Clients that are no browsers send none of it but Host, and the types that Confluent's registry takes.
 """
@@ -31,6 +32,7 @@ _OURS: Final = re.compile(
 """Names that nobody can have on the internet."""
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:/@\s]*)(:[0-9]{0,5})?")
 _JSON: Final = re.compile(r"application/(json|octet-stream|vnd\.schemaregistry(\.v1)?\+json)")
+FORM: Final = "application/x-www-form-urlencoded"
 _CHARSETS: Final = ("utf-8", "utf8", "us-ascii")
 
 
@@ -46,6 +48,8 @@ class RequestHead(NamedTuple):
     content_type: str | None = None
     """With its parameters."""
     content_encoding: str | None = None
+    takes_forms: bool = False
+    """What is asked for takes forms of pages that this listener gave out."""
 
 
 class Refusal(NamedTuple):
@@ -110,12 +114,20 @@ def _is_same(origin: str, host: str | None) -> bool:
     return scheme in ("http", "https") and host is not None and where.lower() == host.lower()
 
 
+def _is_ours(head: RequestHead) -> bool:
+    """Whether it says that it comes from a page that this listener gave out; where it says anything else it is
+    refused before."""
+    return head.origin is not None or (head.site or "").lower() == "same-origin"
+
+
 def _refused_body(head: RequestHead) -> Refusal | None:
     if head.content_encoding not in (None, "identity"):
         return Refusal(415, f"a body comes as it is, not as {_shown(head.content_encoding)}")
     if head.content_type is None:
         return None
     kind, *parameters = (part.strip().lower() for part in head.content_type.split(";"))
+    if kind == FORM and head.takes_forms:
+        return None if _is_ours(head) else Refusal(403, "a form is sent by a page of this agent")
     if _JSON.fullmatch(kind) is None:
         return Refusal(415, f"a body is JSON (Content-Type: application/json), not {_shown(kind)}")
     for name, _, value in (each.partition("=") for each in parameters):

@@ -42,6 +42,8 @@ Secure = Callable[[SecuredConnection], asyncio.BaseProtocol]
 TURNS: web.AppKey[Turns] = web.AppKey("turns", Turns)
 """Handlers that have waited take another one before they compute."""
 LISTENER: web.AppKey["HttpListener"] = web.AppKey("listener")
+FORMS_BELOW: web.AppKey[str] = web.AppKey("forms_below", str)
+"""Where an application takes forms of its own pages, if it does: paths that begin so."""
 
 
 class MisdirectedRequest(web.HTTPClientError):
@@ -153,7 +155,7 @@ class HttpListener:
             connection.end()
 
     def _let_in(self, request: web.Request) -> None:
-        headers = request.headers
+        headers, forms = request.headers, request.app.get(FORMS_BELOW)
         head = RequestHead(
             method=request.method,
             host=headers.get("Host"),
@@ -162,6 +164,7 @@ class HttpListener:
             has_body=request.body_exists,
             content_type=headers.get("Content-Type"),
             content_encoding=headers.get("Content-Encoding"),
+            takes_forms=forms is not None and request.path.startswith(forms),
         )
         refused = refusal(head, self._names)
         if refused is not None:

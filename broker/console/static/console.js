@@ -32,12 +32,14 @@ async function show(url, { isNew = false } = {}) {
 
 function wait() {
   clearTimeout(timer);
+  // Who is about to fill in a form is not disturbed.
+  if (document.querySelector("form[data-still]")) return;
   const pause = Math.min(EVERY_MS * 2 ** failures, SLOW_MS);
   timer = setTimeout(() => (document.hidden ? wait() : show(location.href)), pause);
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) show(location.href);
+  if (!document.hidden && !document.querySelector("form[data-still]")) show(location.href);
 });
 
 document.addEventListener("input", (event) => {

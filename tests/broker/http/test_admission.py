@@ -139,3 +139,30 @@ def test_a_refusal_fits_into_a_status_line_whatever_was_sent() -> None:
     assert refused.reason.isascii()
     assert refused.reason.isprintable()
     assert len(refused.reason) < 1500
+
+
+@pytest.mark.parametrize(
+    ("origin", "site", "takes_forms", "status"),
+    [
+        ("http://127.0.0.1", None, True, None),
+        (None, "same-origin", True, None),
+        (None, None, True, 403),
+        (None, "none", True, 403),
+        ("http://127.0.0.1", "same-origin", False, 415),
+        ("http://evil.example", "same-origin", True, 403),
+    ],
+)
+def test_a_form_is_let_in_where_forms_are_taken_from_pages_of_the_agent(
+    origin: str | None, site: str | None, takes_forms: bool, status: int | None
+) -> None:
+    head = RequestHead(
+        "POST",
+        "127.0.0.1",
+        origin,
+        site,
+        has_body=True,
+        content_type="application/x-www-form-urlencoded; charset=utf-8",
+        takes_forms=takes_forms,
+    )
+    refused = refusal(head, NAMES)
+    assert (None if refused is None else refused.status) == status
