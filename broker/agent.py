@@ -361,6 +361,7 @@ class Agent:
             store_reachable=lambda: self._identified.is_set() and self._store.trouble is None,
             is_member=self._member.is_set,
             works_in_loop=works_in_loop(self._settings, parts),
+            tasks=tasks,
         )
         try:
             http.prepare(shells.node)

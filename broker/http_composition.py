@@ -4,6 +4,7 @@ Not imported before they are due: what they are made of (aiohttp, Prometheus, pa
 fifth of the CPU of a start, and Kafka's clients come first (`broker.agent`). Nothing is opened here.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,8 +17,12 @@ from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes
 from broker.composition import Parts
-from broker.console import pages
+from broker.console import pages, record_pages
 from broker.console.actions import action_pages
+from broker.console.record_access import RECORDS, RecordAccess
+from broker.edge.dispatch import Dispatcher
+from broker.edge.local_calls import DispatchedCalls
+from broker.handlers import SERVED
 from broker.http_listeners import HttpListeners
 from broker.jobs.host import JobHost
 from broker.node import Node
@@ -49,6 +54,8 @@ class Served:
     """Whether it has had a session."""
     works_in_loop: bool
     """Whether there are no processes beside the agent's."""
+    tasks: asyncio.TaskGroup
+    """Owns what pages have the agent do."""
 
 
 class Endpoints(NamedTuple):
@@ -79,9 +86,12 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
         rights=node.rights,
         ready=served.is_member,
     )
-    admin = listener.make_app(view, (*pages.ROUTES, *action_pages.ROUTES))
+    routes = (*pages.ROUTES, *record_pages.ROUTES, *action_pages.ROUTES)
+    admin = listener.make_app(view, routes)
     pages.install(admin)
     action_pages.install(admin, node)
+    calls = DispatchedCalls(node, Dispatcher(node, SERVED), served.tasks)
+    admin[RECORDS] = RecordAccess(calls, checker, node.rights, node.now_ms)
     return Endpoints(checker, admin, lambda: rest.make_app(registry_view))
 
 

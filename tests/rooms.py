@@ -132,7 +132,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "reports",
             "transactions",
         },
-        "console": {"admin", "console.views", "http"},
+        "console": {"admin", "calls", "console.views", "http", "registry", "rights"},
         "api": {"calls", "node"},
         "composition": {
             "calls",
@@ -201,6 +201,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "composition",
             "console",
             "console.actions",
+            "edge",
+            "handlers",
             "http_listeners",
             "jobs",
             "node",

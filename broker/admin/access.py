@@ -33,16 +33,18 @@ class Role(Enum):
     METRICS = "metrics"
     EXPORTER = "exporter"
     VIEWER = "viewer"
+    READER = "reader"
     OPERATOR = "operator"
 
 
 _ENOUGH: Final = {
     Role.METRICS: (Role.METRICS, Role.OPERATOR),
     Role.EXPORTER: (Role.EXPORTER, Role.OPERATOR),
-    Role.VIEWER: (Role.VIEWER, Role.OPERATOR),
+    Role.VIEWER: (Role.VIEWER, Role.READER, Role.OPERATOR),
+    Role.READER: (Role.READER, Role.OPERATOR),
     Role.OPERATOR: (Role.OPERATOR,),
 }
-"""An operator may do what exporters do, and see what Prometheus and viewers see."""
+"""An operator may do what exporters do, and see what Prometheus, viewers and readers see; a reader sees records, too."""
 
 SHUT: Final = (
     "this agent answers health and metrics only, since others can reach its http listener and nobody"
@@ -104,6 +106,7 @@ def access_of(settings: Settings) -> Access:
         Role.METRICS: settings.http_roles_metrics,
         Role.EXPORTER: settings.http_roles_exporter,
         Role.VIEWER: settings.http_roles_viewer,
+        Role.READER: settings.http_roles_reader,
         Role.OPERATOR: operators,
     }
     return Access(holders, settings.http is not None and is_loopback(settings.http.host))

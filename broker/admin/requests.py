@@ -77,15 +77,16 @@ async def _said(
 async def _admit(request: web.Request) -> None:
     """Raises RefusedError. Who asks is looked at only where it matters: probes never fail for it."""
     view = request.app[VIEW]
+    request[_REQUESTER] = requester_of(request)
     # What is not there is told to those who may ask something: any of them.
     role = request.app[ROLES].get(request.match_info.route, Role.EXPORTER)
     if view.access.is_open(role):
         return
-    requester = requester_in(request)
+    requester = request[_REQUESTER]
     if not view.access.is_shut:
         try:
             said = request.headers.get("Authorization", "")
-            requester = await _logins(request).requester(said, requester)
+            requester = request[_REQUESTER] = await _logins(request).requester(said, requester)
         except BusyError as error:
             raise RefusedError(503, str(error)) from error
         except LoginError as error:
@@ -97,14 +98,13 @@ async def _admit(request: web.Request) -> None:
             fields = {"api": _told_api(request), "role": role.value}
             view.audit("refused", requester, fields)
         raise RefusedError(*objection, FaultCode.LOGIN_FAILED if objection[0] == 401 else None)
-    request[_REQUESTER] = requester
     if role is Role.OPERATOR and request.method not in SAFE_METHODS:
         view.audit("change", requester, {"api": _told_api(request)})
 
 
 def requester_in(request: web.Request) -> Requester:
     """Who asks, once they are let in; where nobody is asked who they are, by the connection alone."""
-    return request.get(_REQUESTER) or requester_of(request)
+    return request[_REQUESTER]
 
 
 def may(request: web.Request, role: Role) -> bool:

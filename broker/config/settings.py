@@ -119,6 +119,9 @@ class Settings:
         "Who may ask for metrics. Empty: whoever reaches the http listener.")
     http_roles_operator: frozenset[str] = _setting("http.roles.operator", "", PRINCIPALS,
         "Who may ask the http listener for all there is, as whoever says http.token.")
+    http_roles_reader: frozenset[str] = _setting("http.roles.reader", "", PRINCIPALS,
+        "Who may look at the console and at records in it. Where there is an authorizer, it takes the right to"
+        " READ a topic besides, as for operators.")
     http_roles_viewer: frozenset[str] = _setting("http.roles.viewer", "", PRINCIPALS,
         "Who may look at the console, which shows topics, groups and transactions, and change nothing.")
     http_hosts: tuple[str, ...] = _setting("http.hosts", "", HOST_NAMES,

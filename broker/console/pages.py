@@ -12,9 +12,11 @@
     GET /console/access              users, ACLs and quotas
     GET /console/static/{name}       files of the look
 
+Records have routes of their own (`broker.console.record_pages`), and so has what acts (`broker.console.actions`).
+
 Every page needs the role `viewer`, and that of rights the operator's; files need none, since they say nothing of a
 cluster. What reads the machine waits at a barrier first, as everything of this listener does (P8). A page is drawn by one
-agent from its memory, and nothing here changes anything: what does is `broker.console.actions`.
+agent from its memory, and nothing here changes anything.
 """
 
 from typing import Any, Final

@@ -17,6 +17,7 @@ from broker.registry.checks import (
     NamedBodies,
     Question,
     ReadSchema,
+    ReadValues,
     StoredSchema,
 )
 from coordinator.commands.table_commands import Reference, SchemaKind
@@ -68,6 +69,12 @@ def encode_question(question: Question) -> bytes:
                 "schemas": [_put_stored(texts, each) for each in schemas],
                 "values": [[number, texts.put(value)] for number, value in values],
             }
+        case ReadValues(schemas, read, characters_max):
+            head = {
+                "schemas": [_put_stored(texts, each) for each in schemas],
+                "to_read": [[number, list(path), texts.put(data)] for number, path, data in read],
+                "characters_max": characters_max,
+            }
         case _:
             assert_never(question)
     return _frame(head, texts.all)
@@ -97,6 +104,13 @@ def decode_question(data: bytes) -> Question:
             schemas = tuple(_take_stored(texts, each) for each in head["schemas"])
             values = ((int(number), texts[place]) for number, place in head["values"])
             return CheckValues(schemas, tuple(values))
+        if "to_read" in head:
+            schemas = tuple(_take_stored(texts, each) for each in head["schemas"])
+            read = (
+                (int(number), tuple(map(int, path)), texts[place])
+                for number, path, place in head["to_read"]
+            )
+            return ReadValues(schemas, tuple(read), int(head["characters_max"]))
         return FormatSchema(_take_stored(texts, head["schema"]), str(head["format"]))
     except (LookupError, TypeError, ValueError) as error:
         raise FrameError(f"a question that cannot be read: {error}") from error

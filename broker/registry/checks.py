@@ -1,4 +1,5 @@
-"""All that is done with the texts of schemas: read, compared, written in another format, values held to them.
+"""All that is done with the texts of schemas: read, compared, written in another format, values held to them and read
+by them.
 Pure.
 
 A hostile schema can cost seconds and gigabytes here, so nothing of it is called in an agent's loop:
@@ -22,6 +23,8 @@ from broker.registry.value_checks import WhyNot, why_not
 from coordinator.commands.table_commands import Reference, SchemaKind
 from protocol.schemas import SchemaError
 from protocol.schemas.avro import AvroSchema
+from protocol.schemas.frames import MessagePath
+from protocol.schemas.json_readers import Read, json_reader
 
 KEPT_CHARACTERS_MAX: Final = 1 << 20
 """Of the texts of schemas that are kept read; as trees they take fifty times as much."""
@@ -31,7 +34,7 @@ REASON_CHARACTERS_MAX: Final = 4_000
 ERROR_CHARACTERS_MAX: Final = 1_000
 REFUSED_MAX: Final = 1_000
 VALUE_CHECKS_MAX: Final = 256
-"""Schemas that values are held to; the least used is forgotten."""
+"""Schemas that values are held to, and as many that they are read by; the least used is forgotten."""
 TOO_MUCH: Final = "it takes too much memory to be read and compared"
 
 NamedBodies = tuple[tuple[str, bytes], ...]
@@ -83,7 +86,17 @@ class CheckValues(NamedTuple):
     """Which of the schemas it names, and the bytes behind its frame."""
 
 
-Question = ReadSchema | CompareSchemas | FormatSchema | CheckValues
+class ReadValues(NamedTuple):
+    """What do values say, as JSON? Answered with a line for each, "" for those that are `refused`."""
+
+    schemas: tuple[StoredSchema, ...]
+    values: tuple[tuple[int, MessagePath, bytes], ...]
+    """Which of the schemas it names, the path of Protobuf's message, and the bytes behind both."""
+    characters_max: int
+    """Of a line; a longer one is cut."""
+
+
+Question = ReadSchema | CompareSchemas | FormatSchema | CheckValues | ReadValues
 
 
 def size_of(question: Question) -> int:
@@ -99,6 +112,9 @@ def size_of(question: Question) -> int:
         case CheckValues():
             schemas = sum(map(_stored_bytes, question.schemas))
             return schemas + sum(len(value) for _, value in question.values)
+        case ReadValues():
+            schemas = sum(map(_stored_bytes, question.schemas))
+            return schemas + sum(len(value) for _, _, value in question.values)
         case _:
             assert_never(question)
 
@@ -132,6 +148,8 @@ class SchemaChecks:
         self._kept_characters = 0
         self._values: dict[bytes, WhyNot] = {}
         """What says why bytes are no value, by the schema's fingerprint."""
+        self._readers: dict[tuple[bytes, MessagePath], Read] = {}
+        """What makes JSON of values, by the schema's fingerprint and the message in it."""
 
     def answer(self, question: Question) -> Answer:
         try:
@@ -144,6 +162,8 @@ class SchemaChecks:
                     return Answer(lines=(self._format(question),))
                 case CheckValues():
                     return self._check(question)
+                case ReadValues():
+                    return self._read_values(question)
                 case _:
                     assert_never(question)
         except SchemaError as error:
@@ -153,6 +173,7 @@ class SchemaChecks:
         """Keep nothing of what was read."""
         self._kept.clear()
         self._values.clear()
+        self._readers.clear()
         self._kept_characters = 0
 
     def _read(self, question: ReadSchema) -> Answer:
@@ -208,6 +229,32 @@ class SchemaChecks:
                 if count <= REFUSED_MAX:
                     refused.append((index, reason))
         return Answer(refused=tuple(refused), refused_count=count)
+
+    def _read_values(self, question: ReadValues) -> Answer:
+        lines: list[str] = []
+        refused: list[tuple[int, str]] = []
+        for index, (number, path, data) in enumerate(question.values):
+            line = ""
+            try:
+                line = self._reader(question.schemas[number], path)(data).decode(errors="replace")
+            except RecursionError:
+                refused.append((index, "it is nested too deeply"))
+            except ValueError as error:
+                refused.append((index, _cut(str(error), REASON_CHARACTERS_MAX)))
+            lines.append(line[: question.characters_max])
+        return Answer(lines=(*lines,), refused=(*refused,), refused_count=len(refused))
+
+    def _reader(self, stored: StoredSchema, path: MessagePath) -> Read:
+        """Raises ValueError."""
+        key = (stored.fingerprint, path)
+        found = self._readers.pop(key, None)
+        if found is None:
+            text, references = text_of(stored.body), _texts(stored.bodies)
+            found = json_reader(stored.kind.name, text, references, path)
+        self._readers[key] = found
+        if len(self._readers) > VALUE_CHECKS_MAX:
+            del self._readers[next(iter(self._readers))]
+        return found
 
     def _why_not(self, stored: StoredSchema) -> WhyNot:
         found = self._values.pop(stored.fingerprint, None)

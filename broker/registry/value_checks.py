@@ -20,7 +20,8 @@ from protocol.schemas import SchemaError
 from protocol.schemas.avro import Check, parse_avro
 from protocol.schemas.avro_values import value_check
 from protocol.schemas.frames import message_path
-from protocol.schemas.json_values import json_check, refuse_constant
+from protocol.schemas.json_readers import refuse_constant
+from protocol.schemas.json_values import json_check
 from protocol.schemas.protobuf import parse_protobuf
 from protocol.schemas.protobuf_values import message_at
 

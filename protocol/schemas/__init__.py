@@ -4,7 +4,7 @@
     json_schema     text -> JSON values, and where each $ref leads
     protobuf        text, or a descriptor in base64 -> descriptors; proto_text reads the language
     frames          which schema a key or value is of; the values themselves are looked at by
-    avro_values, avro_read, avro_write, json_values, protobuf_values
+    avro_values, avro_read, avro_write, json_values, protobuf_values; json_readers: JSON of a value, whatever its schema
 
 Pure, and the only parsers of the three languages. Called by the registry (`broker/registry`), which
 makes canonical text of the trees and compares them, by the exporter (`iceberg_export/typed`), which

@@ -30,11 +30,6 @@ def json_check(text: str, references: Mapping[str, str]) -> Callable[[Any], str]
     return why_not
 
 
-def refuse_constant(constant: str) -> NoReturn:
-    """For Python's json, which takes NaN and Infinity: JSON has neither."""
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _validator(schema: Any, references: Mapping[str, Any]) -> Any:
     """Raises SchemaError."""
     kind: Any = jsonschema_rs.Draft7Validator

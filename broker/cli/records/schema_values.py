@@ -29,13 +29,11 @@ from protocol.schemas.frames import (
     last_header,
     unframed,
 )
+from protocol.schemas.json_readers import Read, json_bytes, json_reader, refuse_constant
 
 PARTS: Final = ("key", "value")
 NOT_FOUND: Final = 404
 _HEADERS: Final = {"key": KEY_HEADER, "value": VALUE_HEADER}
-
-Read = Callable[[bytes], bytes]
-"""JSON text, on one line, of what a schema describes. Raises ValueError with a sentence."""
 
 
 def parts_by_schema(options: Namespace) -> list[str]:
@@ -92,47 +90,7 @@ class _Reader:
             raise ValueError(f"its schema is {name}, and the registry says: {error}") from error
         if schema.kind != KINDS[self._form]:
             raise ValueError(f"its schema, {name}, is of type {schema.kind}")
-        return _read_of(schema, path)
-
-
-def _read_of(schema: Schema, path: MessagePath) -> Read:
-    """Raises ValueError."""
-    if schema.kind == "JSON":
-        return _json_line
-    if schema.kind == "AVRO":
-        from protocol.schemas.avro import Check, parse_avro
-        from protocol.schemas.avro_read import value_reader
-
-        references = tuple(schema.references.values())
-        read = value_reader(parse_avro(schema.text, references, check=Check.SHAPE))
-    else:
-        from protocol.schemas.protobuf import parse_protobuf
-        from protocol.schemas.protobuf_values import message_at, message_reader
-
-        file = parse_protobuf(schema.text, schema.references).descriptor
-        try:
-            read = message_reader(message_at(file, path))
-        except IndexError as error:
-            raise ValueError(f"its schema has no message at {list(path)}") from error
-    return lambda data: _dump(read(data))
-
-
-def _json_line(data: bytes) -> bytes:
-    """A JSON text as it is, on one line: a line feed in it is white space, since strings have none."""
-    try:
-        text = data.decode()
-        json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
-        raise ValueError(f"it is not JSON: {error}") from error
-    return text.replace("\r", " ").replace("\n", " ").encode()
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+        return json_reader(schema.kind, schema.text, schema.references, path)
 
 
 class _Chosen(NamedTuple):
@@ -259,7 +217,7 @@ def _json_writer(schema_id: int, text: str, references: Mapping[str, str]) -> _C
     def encode(value: Any) -> bytes:
         if reason := check(value):
             raise ValueError(reason)
-        return _dump(value)
+        return json_bytes(value)
 
     def encode_text(text: bytes) -> bytes:
         if reason := check(_loaded(text)):
@@ -272,6 +230,6 @@ def _json_writer(schema_id: int, text: str, references: Mapping[str, str]) -> _C
 def _loaded(text: bytes) -> Any:
     """Raises ValueError."""
     try:
-        return json.loads(text.decode(), parse_constant=_no_constant)
+        return json.loads(text.decode(), parse_constant=refuse_constant)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from error

@@ -1,5 +1,6 @@
 // Keeps a page up to date: asks for it again while somebody looks at it, and puts into it what has changed, so that
-// focus, selection and scroll stay where they are. Without this file every page works, but stands still.
+// focus, selection and scroll stay where they are. Without this file every page works, but stands still, as do pages
+// whose main part says so (data-still): what they show was asked for once. What somebody writes into filters stays.
 const EVERY_MS = 2000;
 const SLOW_MS = 15000;
 const TYPED_MS = 250;
@@ -17,7 +18,10 @@ async function show(url, { isNew = false } = {}) {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const main = page.getElementById("main");
     if (!main) throw new Error(`status ${answer.status}`);
-    Idiomorph.morph(document.getElementById("main"), main, { ignoreActiveValue: true });
+    Idiomorph.morph(document.getElementById("main"), main, {
+      ignoreActiveValue: true,
+      callbacks: { beforeNodeMorphed: (node) => isNew || !node.matches?.("form.filters") },
+    });
     document.title = page.title;
     if (isNew) history.replaceState(null, "", url);
     failures = 0;
@@ -30,16 +34,20 @@ async function show(url, { isNew = false } = {}) {
   if (mine === asking) wait();
 }
 
+// Who is about to fill in a form, or to read what does not change, is not disturbed.
+function isStill() {
+  return "still" in document.getElementById("main").dataset;
+}
+
 function wait() {
   clearTimeout(timer);
-  // Who is about to fill in a form is not disturbed.
-  if (document.querySelector("form[data-still]")) return;
+  if (isStill()) return;
   const pause = Math.min(EVERY_MS * 2 ** failures, SLOW_MS);
   timer = setTimeout(() => (document.hidden ? wait() : show(location.href)), pause);
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && !document.querySelector("form[data-still]")) show(location.href);
+  if (!document.hidden && !isStill()) show(location.href);
 });
 
 document.addEventListener("input", (event) => {

@@ -1,0 +1,89 @@
+"""Records out of fetched batches, as far as somebody who looks should see them. Pure.
+
+Left out: what was aborted, as consumers leave it out (KIP-98), by what the fetch told; markers; and what was not asked
+for. `AbortedBatches` is asked about each batch in the order of offsets.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import Final, NamedTuple
+
+from protocol.records import CONTROL_ABORT, BatchHeader, Record, iterate, read_header
+from protocol.types import Buffer
+
+RECORDS_A_SLICE: Final = 200
+"""Looked at before others have a turn of the loop: half a millisecond."""
+
+
+class FoundRecord(NamedTuple):
+    """A record, and the batch that it came in."""
+
+    partition: int
+    record: Record
+    header: BatchHeader
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        record = self.record
+        headers = sum(
+            len(name.encode(errors="replace")) + len(said or b"") for name, said in record.headers
+        )
+        return len(record.key or b"") + len(record.value or b"") + headers
+
+
+class AbortedBatches:
+    """Of one fetch of a partition."""
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        """`aborted`: producers and first offsets of transactions, as the answer has them."""
+        self._to_come = sorted(aborted, key=lambda each: each[1])
+        self._open: set[int] = set()
+
+    def hides(self, header: BatchHeader, marker: int | None) -> bool:
+        """Whether a batch is left out. `marker`: what ends a transaction, of a control batch."""
+        while self._to_come and self._to_come[0][1] <= header.last_offset:
+            self._open.add(self._to_come.pop(0)[0])
+        if header.is_control:
+            if marker == CONTROL_ABORT:
+                self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+def marker_of(batch: Buffer, header: BatchHeader) -> int | None:
+    """What a control batch says; None: it is none. Raises ProtocolError."""
+    if not header.is_control:
+        return None
+    key = next(iter(iterate(batch))).key or b""
+    return int.from_bytes(key[2:4], "big")
+
+
+def records_of(
+    batch: Buffer, partition: int, *, first: int, stop: int, needle: bytes
+) -> Generator[list[FoundRecord], None, int]:
+    """Records of one batch within [first, stop) that have `needle` in them, a slice at a time; returns how many were
+    looked at. Raises ProtocolError.
+
+    `batch`: from its first byte; its records are not compressed.
+    """
+    header = read_header(batch)
+    some: list[FoundRecord] = []
+    looked = 0
+    for looked, record in enumerate(iterate(batch), 1):
+        if first <= record.offset < stop and has(record, needle):
+            some.append(FoundRecord(partition, record, header))
+        if looked % RECORDS_A_SLICE == 0:
+            yield some
+            some = []
+    yield some
+    return looked
+
+
+def has(record: Record, needle: bytes) -> bool:
+    """Whether these bytes are in key, value or headers of a record; letters of ASCII count alike, capital or not.
+    `needle`: in small letters."""
+    if not needle:
+        return True
+    parts = [record.key, record.value, *(said for _, said in record.headers)]
+    parts += [name.encode(errors="replace") for name, _ in record.headers]
+    return any(part is not None and needle in part.lower() for part in parts)
