@@ -30,6 +30,8 @@ SCREENSHOTS = os.environ.get("FRAZIL_SCREENSHOTS", "")
 """A folder: there those of the docs are put (`make screenshots`)."""
 PATIENCE_MS = 60_000.0
 BYTES_MAX = 300_000
+REFUSED = "status of 409"
+"""As a browser tells of a page that says why something cannot be done."""
 
 
 def tile(page: Page, name: str):
@@ -48,7 +50,8 @@ def pages(page: Page, start: str) -> Iterator[str]:
         assert len(seen) < PAGES_MAX, seen
         answer = page.goto(url)
         assert answer is not None
-        assert answer.status == 200, url
+        # Of a group that has members, or that another agent coordinates, it is said why nothing can be done.
+        assert answer.status in ((200, 409) if "/console/group/" in url else (200,)), url
         yield url
         wanted += links(page)
 
@@ -64,7 +67,7 @@ def screenshot(page: Page, name: str, folder: Path) -> None:
 def test_each_page_can_be_read_in_both_themes_on_a_screen_and_on_a_phone(
     chromium: Browser, shown: Scene, viewport: dict[str, int]
 ) -> None:
-    with looking(chromium, viewport=viewport) as page:
+    with looking(chromium, expected=REFUSED, viewport=viewport) as page:
         seen = list[str]()
         for url in pages(page, shown.url()):
             seen.append(url)
@@ -80,7 +83,8 @@ def test_each_page_can_be_read_in_both_themes_on_a_screen_and_on_a_phone(
 
 
 def test_each_page_is_used_with_the_keyboard_alone(chromium: Browser, shown: Scene) -> None:
-    with looking(chromium) as page:
+    # Without scripts nothing moves meanwhile.
+    with looking(chromium, expected=REFUSED, java_script_enabled=False) as page:
         for url in pages(page, shown.url()):
             stops = focus_stops(page)
             assert [each["place"] for each in stops] == list(range(stops[0]["stops"])), url
