@@ -7,6 +7,7 @@ fifth of the CPU of a start, and Kafka's clients come first (`broker.agent`). No
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes
+from broker.admin.numbers import numbers_of
 from broker.composition import Parts
 from broker.console import pages, record_pages
 from broker.console.actions import action_pages
@@ -76,7 +78,9 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
     view.logins = http.logins("http", node)
     view.log_client = node.log_client
     view.reader = node.reader
-    view.registry = metrics.registry_of(_sources(parts, served))
+    sources = _sources(parts, served)
+    view.registry = metrics.registry_of(sources)
+    view.numbers = partial(numbers_of, sources)
     view.client_metrics = node.telemetry.text
     registry_view = RegistryView(
         log_client=node.log_client,

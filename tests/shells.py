@@ -50,6 +50,7 @@ SHELLS = {
         "admin.log_writes",
         "admin.memory_bound",
         "admin.metrics",
+        "admin.numbers",
         "admin.requests",
         "agent",
         "api",

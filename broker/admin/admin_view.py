@@ -5,7 +5,7 @@ asks the others. Left out: routes and who may ask (`broker.admin.listener`, `bro
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from broker.admin.access import Access
 from broker.admin.shares import PinShares
 from broker.config.settings import Settings
 from broker.http.logins import Logins
+from broker.reports.cost_report import Metrics, metrics_of
 from broker.reports.export_report import TableSource
 from broker.rights.rights import TellOf
 from coordinator.log.metadata_log import MetadataLog
@@ -60,11 +61,15 @@ class AdminView:
     reader: Reader | None = None
     """There when the log client is."""
     registry: CollectorRegistry | None = None
+    numbers: Callable[[Collection[str]], Metrics] = lambda names: {}
+    """Of the metrics of these names, this agent's numbers."""
     client_metrics: Callable[[], Iterable[bytes]] = list
     """What clients pushed, in Prometheus' text format, a slice of it at a time."""
     pins: PinShares = field(default_factory=PinShares)
     sources: dict[TopicId, TableSource] = field(default_factory=dict)
     """From what this agent was told last how far tables are."""
+    dead_letters: dict[TopicId, Mapping[str, int]] = field(default_factory=dict)
+    """Of topics' tables, by reason, as this agent was told last."""
     listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the whole store is listed for somebody."""
     joined: Joined | None = None
@@ -79,6 +84,14 @@ class AdminView:
             parts.append(part)
             await asyncio.sleep(0)
         return b"".join(parts)
+
+    async def joined_numbers(self, names: Collection[str]) -> Metrics:
+        """Likewise, of all agents that share this port: counters are summed."""
+        if self.joined is None:
+            return self.numbers(names)
+        found = metrics_of((await self.joined.metrics()).decode())
+        bucket = "_bucket"
+        return {key: found[key] for key in found if key[0].removesuffix(bucket) in names}
 
     def readiness(self) -> dict[str, Any]:
         """`ready`, `reasons` why not, and where there are any `notes`, `codes` of both, and by what it is `overloaded`."""

@@ -17,8 +17,8 @@
     GET    /export/topics            topics with their ids, what is set for their tables, how far these are;
                                      `registry`: URL of the schema registry, as whoever asks reaches it
     GET    /export/plan?topic=T      spans of a topic [&partition=P&from=OFFSET], some at a time; `registry`
-    POST   /export/progress          {"topic", "topic_id", "offsets", "table", "snapshot_id"}: that
-                                     snapshot of the table has all before these
+    POST   /export/progress          {"topic", "topic_id", "offsets", "table", "snapshot_id",
+                                     "dead_letters"}: that snapshot of the table has all before these
     POST   /export/pin               {"name", "lifetime_ms"} -> {"position"}
     DELETE /export/pin/{name}
 
@@ -396,8 +396,12 @@ async def _progress(request: web.Request) -> web.StreamResponse:
     for command in reports(topic.topic_id, progress.offsets):
         await _propose(request, command)
     sources = request.app[VIEW].sources
-    for gone in [each for each in sources if machine.topics.by_id(each) is None]:
-        del sources[gone]
+    letters: dict[TopicId, Mapping[str, int]] = request.app[VIEW].dead_letters
+    for gone in [each for each in {*sources, *letters} if machine.topics.by_id(each) is None]:
+        sources.pop(gone, None)
+        letters.pop(gone, None)
+    if progress.dead_letters is not None:
+        letters[topic.topic_id] = progress.dead_letters
     answer: dict[str, Any] = {"topic": topic.name, "partitions": len(progress.offsets)}
     if progress.source is None:
         sources.pop(topic.topic_id, None)

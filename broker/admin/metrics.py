@@ -10,7 +10,7 @@ Left out: metrics of the process itself (CPU, memory, files), which prometheus-c
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -86,7 +86,7 @@ class Row(NamedTuple):
     """One name: keys are strings; two: pairs of them."""
 
 
-def _api(api_key: int) -> str:
+def api_label(api_key: int) -> str:
     return APIS[api_key].name if api_key in APIS else str(api_key)
 
 
@@ -232,7 +232,7 @@ TABLE: tuple[Row, ...] = (
         "Looks at files of a listener that could not be used; its certificate stays.",
         lambda s: s.node.stats.certificate_failures),
     Row("frazil_requests", COUNTER, "Requests answered, by API.",
-        lambda s: {_api(key): count for key, count in s.node.stats.requests.items()}, "api"),
+        lambda s: {api_label(key): count for key, count in s.node.stats.requests.items()}, "api"),
     Row("frazil_request_bytes", COUNTER, "Bytes of requests.", lambda s: s.node.stats.request_bytes),
     Row("frazil_response_bytes", COUNTER, "Bytes of answers.",
         lambda s: s.node.stats.response_bytes),
@@ -528,7 +528,7 @@ NAMES: tuple[str, ...] = (
 """All series that the agent's own metrics make, as Prometheus stores them."""
 
 
-def _tuple(labels: Sequence[str]) -> Sequence[str]:
+def names_of(labels: Sequence[str]) -> Sequence[str]:
     """Labels as the library wants them: one stands alone in the table."""
     return (labels,) if isinstance(labels, str) else labels
 
@@ -543,12 +543,12 @@ class AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         for row in TABLE:
             family = (CounterMetricFamily if row.type is COUNTER else GaugeMetricFamily)(
-                row.name, row.help, labels=_tuple(row.labels)
+                row.name, row.help, labels=names_of(row.labels)
             )
             value = row.read(self._sources)
             if isinstance(value, Mapping):
                 for labels, number in sorted(value.items()):
-                    family.add_metric(_tuple(labels), number)
+                    family.add_metric(names_of(labels), number)
             else:
                 family.add_metric([], value)
             yield family
@@ -560,15 +560,18 @@ class AgentCollector(Collector):
         )
         for api_key, counts in sorted(self._sources.node.stats.latencies.items()):
             assert len(counts) == LATENCY_BUCKETS
-            buckets, total, seconds = [], 0, 0.0
-            for index, count in enumerate(counts):
-                total += count
-                bound = "+Inf" if index == LATENCY_BUCKETS - 1 else str((1 << index) / 1000)
-                buckets.append((bound, float(total)))
-                # Only the bucket is known: its middle stands for what is in it.
-                seconds += count * 0.75 * (1 << index) / 1000
-            family.add_metric([_api(api_key)], buckets, sum_value=seconds)
+            # Only the bucket is known: its middle stands for what is in it.
+            seconds = sum(
+                [count * 0.75 * (1 << index) / 1000 for index, count in enumerate(counts)]
+            )
+            family.add_metric([api_label(api_key)], cumulated(counts), sum_value=seconds)
         return family
+
+
+def cumulated(counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Bounds in seconds, as Prometheus writes them, and how many answers took no longer."""
+    bounds = [str((1 << index) / 1000) for index in range(LATENCY_BUCKETS - 1)]
+    return list(zip([*bounds, "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
 def registry_of(sources: Sources) -> CollectorRegistry:

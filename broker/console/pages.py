@@ -7,6 +7,7 @@
     GET /console/group               ?id= &page=
     GET /console/transactions        ?search= &page= &all=1
     GET /console/tables              ?search= &page=
+    GET /console/jobs
     GET /console/schemas             ?search= &page=
     GET /console/schema              ?subject= &version=
     GET /console/access              users, ACLs and quotas
@@ -30,9 +31,10 @@ from broker.console.rendering import Renderer
 from broker.console.views.access import access_view
 from broker.console.views.cluster import cluster_view
 from broker.console.views.groups import group_view, groups_view
+from broker.console.views.jobs import NUMBERS, jobs_view
 from broker.console.views.page_of_rows import Asked, asked_of
 from broker.console.views.schemas import subject_view, subjects_view
-from broker.console.views.tables import tables_view
+from broker.console.views.tables import Told, tables_view
 from broker.console.views.topics import topic_view, topics_view
 from broker.console.views.transactions import transactions_view
 from broker.http.listener import FORMS_BELOW
@@ -101,7 +103,15 @@ async def _transactions(request: web.Request) -> web.StreamResponse:
 
 async def _tables(request: web.Request) -> web.StreamResponse:
     machine = await current_machine(request)
-    return await page(request, "tables", {"tables": tables_view(machine, _asked(request))})
+    view = request.app[VIEW]
+    told = Told(view.sources, view.dead_letters)
+    return await page(request, "tables", {"tables": tables_view(machine, _asked(request), told)})
+
+
+async def _jobs(request: web.Request) -> web.StreamResponse:
+    machine = await current_machine(request)
+    numbers = request.app[VIEW].numbers(NUMBERS)
+    return await page(request, "jobs", {"jobs": jobs_view(machine, numbers)})
 
 
 async def _schemas(request: web.Request) -> web.StreamResponse:
@@ -197,6 +207,7 @@ ROUTES: Final[tuple[Route[Role], ...]] = (
     Route("GET", "/console/group", Role.VIEWER, _group),
     Route("GET", "/console/transactions", Role.VIEWER, _transactions),
     Route("GET", "/console/tables", Role.VIEWER, _tables),
+    Route("GET", "/console/jobs", Role.VIEWER, _jobs),
     Route("GET", "/console/schemas", Role.VIEWER, _schemas),
     Route("GET", "/console/schema", Role.VIEWER, _schema),
     Route("GET", "/console/access", Role.OPERATOR, _access),

@@ -16,6 +16,10 @@ from protocol.types import TopicId
 
 TABLE_NAME_MAX: Final = 512
 """Characters."""
+REASON_MAX: Final = 64
+"""Characters of the reason of dead letters."""
+REASONS_KEPT_MAX: Final = 20
+"""The most frequent ones."""
 
 
 class TableSource(NamedTuple):
@@ -34,6 +38,8 @@ class Progress(NamedTuple):
     offsets: Mapping[int, int]
     source: TableSource | None = None
     """None: an exporter of the release before does not say."""
+    dead_letters: Mapping[str, int] | None = None
+    """By reason, the most frequent first; None: they are not said."""
 
 
 def export_view(machine: Machine, topic: Topic, source: TableSource | None) -> dict[str, Any]:
@@ -53,7 +59,8 @@ def parse_progress(text: str) -> Progress:
     try:
         body = json.loads(text)
         offsets = {int(number): int(offset) for number, offset in body["offsets"].items()}
-        progress = Progress(str(body["topic"]), str(body["topic_id"]), offsets, _source(body))
+        topic, topic_id = str(body["topic"]), str(body["topic_id"])
+        progress = Progress(topic, topic_id, offsets, _source(body), _dead_letters(body))
     except (AttributeError, ArithmeticError, ValueError, TypeError, LookupError) as error:
         said = (
             'send {"topic": name, "topic_id": hex, "offsets": {partition: offset},'
@@ -77,6 +84,19 @@ def _source(body: Mapping[str, Any]) -> TableSource | None:
     if not isinstance(snapshot_id, int) or abs(snapshot_id) > U63:
         raise ValueError("no id of a snapshot")
     return TableSource(table, snapshot_id)
+
+
+def _dead_letters(body: Mapping[str, Any]) -> Mapping[str, int] | None:
+    """Raises ValueError when they make no sense."""
+    said = body.get("dead_letters")
+    if said is None:
+        return None
+    counts = {str(code): int(count) for code, count in said.items()}
+    for code, count in counts.items():
+        if not (0 < len(code) <= REASON_MAX and code.isprintable() and 0 <= count <= U63):
+            raise ValueError("no reasons of dead letters")
+    found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return dict(found[:REASONS_KEPT_MAX])
 
 
 def reports(topic_id: TopicId, offsets: Mapping[int, int]) -> list[ReportExport]:

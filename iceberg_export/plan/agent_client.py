@@ -255,11 +255,16 @@ class AgentClient:
         self._call("DELETE", f"/export/pin/{quote(name, safe='')}")
 
     def report_progress(
-        self, topic: Topic, offsets: Mapping[int, int], source: TableSource | None
+        self,
+        topic: Topic,
+        offsets: Mapping[int, int],
+        source: TableSource | None,
+        dead_letters: Mapping[str, int] | None = None,
     ) -> None:
         """Reports how far the topic's table is: agents hold back retention by it, and alarm.
 
-        `source`: what the offsets were read from; None when that cannot be told now."""
+        `source`: what the offsets were read from; None when that cannot be told now. `dead_letters`: by
+        reason, for people who look at an agent; None: they are not known now."""
         body: dict[str, Any] = {
             "topic": topic.name,
             "topic_id": topic.topic_id,
@@ -267,6 +272,8 @@ class AgentClient:
         }
         if source is not None:
             body |= source._asdict()
+        if dead_letters is not None:
+            body["dead_letters"] = dict(dead_letters)
         self._call("POST", "/export/progress", body)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:

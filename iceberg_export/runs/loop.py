@@ -7,6 +7,7 @@ tries again. After each commit the loop reports the table's offsets to the agent
 effect between commits.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,6 +107,8 @@ class Runner:
     """By `Topic.key`."""
     _reported: dict[str, dict[int, int]] = field(default_factory=dict)
     """By topic id: the offsets last reported to the agents, here or as they say."""
+    _reported_letters: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By topic id: dead letters by reason, as the agents were told last."""
     _reports_refused: bool = False
     """The agents refused the last report, which was printed once."""
     _interval_ms: int = 0
@@ -340,12 +343,14 @@ class Runner:
             offsets = offsets_of_all(job, topic, offsets)
         except ExportError:
             return  # Nobody knows of one table, whose own export says why; agents keep what they know.
+        letters = self._letters(topic)
         known = self._reported.get(topic.topic_id, {})
-        if _without_zeros(known) == _without_zeros(offsets):
+        is_known = _without_zeros(known) == _without_zeros(offsets)
+        if is_known and letters == self._reported_letters.get(topic.topic_id, {}):
             return
         try:
             source = table_source(job, topic, offsets)
-            self.session.client.report_progress(topic, offsets, source)
+            self.session.client.report_progress(topic, offsets, source, letters)
         except AgentError as error:
             if not self._reports_refused:
                 self.session.progress.say(
@@ -355,6 +360,15 @@ class Runner:
             return
         self._reports_refused = False
         self._reported[topic.topic_id] = dict(offsets)
+        self._reported_letters[topic.topic_id] = letters
+
+    def _letters(self, topic: Topic) -> dict[str, int]:
+        """Of all tables of the topic, by reason, as they were last polled."""
+        found: Counter[str] = Counter()
+        for (name, _), numbers in self.numbers.topics.items():
+            if name == topic.name:
+                found.update(numbers.dlq_by_code)
+        return dict(found)
 
     def _report_rollback(self, topic: Topic, offsets: Mapping[int, int]) -> None:
         """Reports offsets that went back: the table was rolled back, reset, or is another one.

@@ -76,7 +76,7 @@ def cluster_view(machine: Machine) -> ClusterView:
         open_transactions=len(machine.transactions.ongoing),
         schemas=len(machine.schemas),
         snapshots=tuple(place(each.position) for each in machine.snapshots.published),
-        jobs=tuple(_job(machine, kind) for kind in JobKind),
+        jobs=tuple(job_view(machine, kind) for kind in JobKind),
     )
 
 
@@ -99,7 +99,8 @@ def _addresses(row: IncarnationRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _job(machine: Machine, kind: JobKind) -> JobView:
+def job_view(machine: Machine, kind: JobKind) -> JobView:
+    """What the cluster knows of a job."""
     row = machine.jobs.get(kind)
     holder = machine.incarnations.get(row.holder)
     return JobView(

@@ -167,6 +167,29 @@ async def test_progress_names_the_tables_snapshot_for_operators_to_see() -> None
             assert (await running.http("POST", "/export/progress", json=said | half))[0] == 400
 
 
+async def test_an_agent_remembers_dead_letters_by_reason_and_refuses_what_is_no_count_of_them() -> (
+    None
+):
+    async with with_records() as running:
+        _, plan = await running.http("GET", "/export/plan?topic=t")
+        said = {"topic": "t", "topic_id": plan["topic_id"], "offsets": {"0": 1}}
+        source = {"table": "frazil.t", "snapshot_id": 1}
+        counts = {f"CODE_{number}": number for number in range(30)}
+        told = said | source | {"dead_letters": counts}
+        assert (await running.http("POST", "/export/progress", json=told))[0] == 200
+        (kept,) = running.agent.admin.dead_letters.values()
+        assert list(kept)[:2] == ["CODE_29", "CODE_28"]
+        assert len(kept) == 20
+        # An exporter of the release before says nothing of them.
+        assert (await running.http("POST", "/export/progress", json=said | source))[0] == 200
+        assert running.agent.admin.dead_letters
+        _, html = await running.http("GET", "/console/tables", headers={"Accept": "text/html"})
+        assert "frazil.t__dlq" in html
+        for bad in ([1], {"": 1}, {"X": -1}, {"X" * 65: 1}, {"X": "many"}):
+            wrong = said | source | {"dead_letters": bad}
+            assert (await running.http("POST", "/export/progress", json=wrong))[0] == 400
+
+
 async def test_progress_into_what_is_not_stable_is_refused(monkeypatch) -> None:
     async with with_records() as running:
         monkeypatch.setattr(Partition, "last_stable", property(lambda _self: 2))

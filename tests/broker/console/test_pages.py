@@ -16,7 +16,10 @@ pytestmark = pytest.mark.real_loop
 TOKEN = "a-token-of-some-length"
 PAGES = (
     "/",
-    *(f"/console/{name}" for name in ("topics", "groups", "transactions", "tables", "schemas")),
+    *(
+        f"/console/{name}"
+        for name in ("topics", "groups", "transactions", "tables", "jobs", "schemas")
+    ),
 )
 """Of viewers."""
 BROWSER = {"Accept": "text/html,application/xhtml+xml"}

@@ -6,7 +6,8 @@ import zlib
 from broker.console.views.access import access_view
 from broker.console.views.page_of_rows import Asked
 from broker.console.views.schemas import SHOWN_MAX, subject_view, subjects_view
-from broker.console.views.tables import tables_view
+from broker.console.views.tables import LossRow, Told, tables_view
+from broker.reports.export_report import TableSource
 from coordinator.commands.config_commands import (
     AlterClientQuotas,
     EntityPart,
@@ -21,6 +22,7 @@ from coordinator.commands.table_commands import (
     SchemaKind,
     SetSubjectRules,
 )
+from coordinator.tables.losses import Loss
 from coordinator.tables.schemas import LATEST
 from protocol.acls import Operation
 from protocol.types import POSITION_ZERO
@@ -80,7 +82,14 @@ async def test_tables_are_those_of_which_something_is_set_or_was_told() -> None:
         await one.produce("logs", batch(b"a", b"b", b"c"))
         topic_id = one.machine.topics.by_name("logs").topic_id
         await one.log_client.propose(ReportExport(topic_id, (ExportEnd(0, 1),)))
-        told, only_set = tables_view(one.machine, Asked()).rows
+        sources, letters = {topic_id: TableSource("lake.logs", 7)}, {"NO_KEY": 3, "BAD_JSON": 1}
+        one.machine.losses.rows[topic_id, 0] = (Loss(4, 6, one.machine.time_ms - 5000),)
+        heard = Told(sources, {topic_id: letters})
+        told, only_set = tables_view(one.machine, Asked(), heard).rows
+        assert (told.table, told.snapshot_id) == ("lake.logs", 7)
+        assert (told.dead_letter_table, told.dead_letter_count) == ("lake.logs__dlq", 4)
+        assert told.losses == (LossRow(0, 4, 5, 5000),)
+        assert (only_set.table, only_set.dead_letters, only_set.losses) == ("", None, ())
         assert (told.topic, told.sums.waits_for_export, told.reported_ms) == ("logs", 2, 0)
         assert (only_set.topic, only_set.configs, only_set.reported_ms) == (
             "set",

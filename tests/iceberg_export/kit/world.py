@@ -74,6 +74,8 @@ class World:
         self.configs: dict[str, dict[str, str]] = {}
         """By topic: its `frazil.iceberg.*`, without the prefix."""
         self.exported: dict[str, dict[str, int]] = {}
+        self.dead_letters: dict[str, dict[str, int] | None] = {}
+        """By topic, as last told."""
         self.exported_from: dict[str, tuple[str | None, int | None]] = {}
         """Table and snapshot, by topic."""
         """By topic: the offsets last reported."""
@@ -285,6 +287,7 @@ class World:
         if url.path == "/export/progress" and method == "POST":
             self.exported[body["topic"]] = body["offsets"]
             self.exported_from[body["topic"]] = (body.get("table"), body.get("snapshot_id"))
+            self.dead_letters[body["topic"]] = body.get("dead_letters")
             return 200, {}
         if url.path == "/export/pin" and method == "POST":
             self.pins[body["name"]] = body["lifetime_ms"]

@@ -419,6 +419,17 @@ def test_prometheus_reads_dead_letters_by_reason(world, loop):
     assert (sample.labels, sample.value) == ({"topic": "orders", "code": "NO_KEY"}, 1)
 
 
+def test_agents_hear_of_dead_letters_by_reason_once_they_are_in_their_table(world, loop):
+    world.configs["orders"] = {"mode": "upsert"}
+    run_for(loop, 1)
+    assert world.dead_letters == {"orders": {}}
+    run_for(loop, 5 * 60)
+    assert world.dead_letters == {"orders": {"NO_KEY": 1}}
+    world.dead_letters.clear()
+    run_for(loop, 5 * 60)
+    assert world.dead_letters == {}
+
+
 def test_metrics_are_told_while_many_have_connected_and_say_nothing():
     before = threading.active_count()
     port, end = metrics.serve(metrics.LoopMetrics(), "127.0.0.1:0")
