@@ -20,7 +20,7 @@ STEP := $(BIN)/python -m tests.steps
 # Whatever the shell says, what was compiled is kept: tests start agents and commands by the hundred.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check plan test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep screenshots constraints lint static style clean help
+.PHONY: run check plan test bench profile bench-export readers debezium demo faults sim explore fuzz mutants keep screenshots constraints docs lint static style clean help
 
 help:
 	@echo "make run    one agent on localhost:9092, everything embedded; then installs what exports need behind it"
@@ -43,6 +43,7 @@ help:
 	@echo "make mutants SIMULATE=1   which of them a seed of the simulator finds (docs/planted-bugs.md)"
 	@echo "make screenshots   takes those of the console that docs show"
 	@echo "make constraints   writes constraints.txt from pyproject.toml; UPGRADE=--upgrade for newer versions"
+	@echo "make docs   the site, into build/site; links that lead nowhere fail"
 	@echo "make lint   format, lint, types, structure"
 
 # The environment: made once, brought up to date when what it is made from changes.
@@ -150,6 +151,10 @@ constraints:
 	@build/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate $(UPGRADE) \
 	  --custom-compile-command 'make constraints' --extra export --group dev --group build \
 	  --output-file constraints.txt pyproject.toml
+
+# Into build/site; `python -m http.server --directory build/site` shows it.
+docs: $(VENV)/.test
+	@$(BIN)/python -m tests.docs
 
 # A bug of the same length, planted in the same second, would not be compiled.
 mutants: export PYTHONDONTWRITEBYTECODE = 1

@@ -91,7 +91,7 @@ class Load:
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[Any]:
-    """A session of the user's own, as README says to start it."""
+    """A session of the user's own, as docs/tables.md says to start it."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 

@@ -31,6 +31,7 @@ from tests.parts.versions import (
     KAFKAJS_VERSION,
     LIBFAKETIME_WHEEL_VERSION,
     MINIO_VERSION,
+    MIRROR,
     NESSIE_VERSION,
     POSTGRES_WHEEL_VERSION,
     SARAMA_VERSION,
@@ -101,6 +102,11 @@ def connect_iceberg() -> Path:
 def connect() -> Path:
     """A folder with Kafka Connect and the connectors of files that it brings along."""
     return made_once(f"connect-{KAFKA_VERSION}", _fetch_connect)
+
+
+def mirror() -> Path:
+    """A folder with MirrorMaker, which copies topics and groups from one cluster to another."""
+    return made_once(f"mirror-{KAFKA_VERSION}", _fetch_mirror)
 
 
 def debezium() -> Path:
@@ -276,6 +282,7 @@ PARTS: dict[str, Callable[[], object]] = {
     "trino": trino,
     "postgres": postgres,
     "debezium": debezium,
+    "mirror": mirror,
     "kafkajs": kafkajs,
     "kafkajs-registry": kafkajs_registry,
     "go-clients": go_clients,
@@ -306,6 +313,7 @@ DOWNLOADS_MB = {
     "postgres": 25,
     "connect": 35,
     "debezium": 40,
+    "mirror": 40,
     "flink": 62,
     "kafkajs": 65,
     "kafkajs-registry": 5,
@@ -499,6 +507,10 @@ def _fetch_connect_iceberg(result: Path, scratch: Path) -> None:
 
 def _fetch_connect(result: Path, scratch: Path) -> None:
     _fetch_jars(result, scratch, *CONNECT)
+
+
+def _fetch_mirror(result: Path, scratch: Path) -> None:
+    _fetch_jars(result, scratch, *MIRROR)
 
 
 def _fetch_debezium(result: Path, scratch: Path) -> None:

@@ -61,6 +61,11 @@ CONNECT = (
     ("org.slf4j", "slf4j-api", "2.0.17"),
     ("org.slf4j", "slf4j-simple", "2.0.17"),
 )
+MIRROR = (
+    ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),
+    ("org.slf4j", "slf4j-api", "2.0.17"),
+    ("org.slf4j", "slf4j-simple", "2.0.17"),
+)
 ICEBERG_REST = (
     ("org.apache.iceberg", "iceberg-core", "1.11.0"),
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),

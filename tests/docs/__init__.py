@@ -1,0 +1,1 @@
+"""The documentation: its site, and that what its blocks of code say is true."""
