@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.parts import __main__ as entry
-from tests.parts import cache, install
+from tests.parts import cache, install, tools
 from tests.screen import CLEAR, Screen
 
 
@@ -31,9 +31,9 @@ def test_who_only_looks_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_who_only_looks_asks_no_package_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install.subprocess, "run", pytest.fail)
+    monkeypatch.setattr(tools.subprocess, "run", pytest.fail)
     with cache.only_looking(), pytest.raises(cache.AbsentError, match="maven"):
-        install.system_packages(debian=["maven"], brew=["maven"])
+        tools.system_packages(debian=["maven"], brew=["maven"])
 
 
 def test_only_parts_that_are_not_there_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
