@@ -88,8 +88,10 @@ class Delegation:
 
 
 def token_id_of(number: int) -> str:
-    """The id that a number of ID_BITS bits gives, which nobody can foresee; as Kafka writes ids."""
-    return urlsafe_b64encode(number.to_bytes(ID_BITS // 8, "big")).rstrip(b"=").decode()
+    """The id that a number of ID_BITS bits gives, which nobody can foresee; as Kafka writes ids: none
+    begins with "-", which tools would take for an option."""
+    written = urlsafe_b64encode(number.to_bytes(ID_BITS // 8, "big")).rstrip(b"=").decode()
+    return f"_{written[1:]}" if written.startswith("-") else written
 
 
 def principal_of(kind: str, name: str) -> str:

@@ -170,6 +170,10 @@ def test_ids_are_written_as_kafkas_uuids():
     assert token_id_of((1 << 128) - 1) == "_____________________w"
 
 
+def test_no_id_looks_like_an_option_of_a_tool():
+    assert token_id_of(0b111110 << 122) == "_AAAAAAAAAAAAAAAAAAAAA"
+
+
 def test_nothing_that_shows_tokens_shows_the_secret():
     assert "hidden" not in repr(delegation())
 
