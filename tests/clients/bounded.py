@@ -11,7 +11,6 @@ T = TypeVar("T")
 
 SOON_S = 90.0
 """For what a job does; most of it is waiting for its turn."""
-AGAIN_S = 1.0
 EAGER = (
     "merge.age.ms=0",
     "spill.age.ms=0",
@@ -43,6 +42,24 @@ class Bounded(NamedTuple):
         """Ask for a round of a job."""
         ask(AgentPlace(self.agent), f"/jobs/{job}/run", method="POST")
 
+    def run_through(self, job: str, *, seconds: float = SOON_S) -> None:
+        """Have a round of a job, and wait for its end: one that goes on, or one that is asked for beside
+        it, would meddle with what the test does next."""
+        before = self._job(job)["reported_ms"]
+        self.run(job)
+        deadline = time.monotonic() + seconds
+        while (row := self._job(job))["running"] or row["reported_ms"] in (0, before):
+            assert time.monotonic() < deadline, f"no end of the round: {row}"
+            # What was asked for before somebody held the job is not answered.
+            if row["claimed"] > row["requested"]:
+                self.run(job)
+            time.sleep(0.05)
+
+    def _job(self, job: str) -> dict[str, Any]:
+        view = ask(AgentPlace(self.agent), "/jobs")
+        row: dict[str, Any] = next(each for each in view["jobs"] if each["job"] == job)
+        return row
+
     def run_until(
         self,
         job: str,
@@ -51,17 +68,13 @@ class Bounded(NamedTuple):
         *,
         seconds: float = SOON_S,
     ) -> dict[str, int]:
-        """Ask for rounds of a job until the first partition of a topic is as it should be: another
-        job may have been there first, and then a round comes to nothing."""
+        """Have rounds of a job, one after the other, until the first partition of a topic is as it should
+        be: another job may have been there first, and then a round comes to nothing."""
         deadline = time.monotonic() + seconds
-        asked = 0.0
         while not right(row := self.partition(topic)):
-            now = time.monotonic()
-            assert now < deadline, f"still {row}"
-            if now >= asked + AGAIN_S:
-                self.run(job)
-                asked = now
-            time.sleep(0.1)
+            left = deadline - time.monotonic()
+            assert left > 0, f"still {row}"
+            self.run_through(job, seconds=left)
         return row
 
     def partition(self, topic: str, index: int = 0) -> dict[str, int]:
