@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.clients import raw
-from tests.parts.topics import create_topic
+from tests.parts.topics import NotNowError, create_topic, patiently, told
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -140,15 +140,18 @@ class Stream:
         self.bootstrap = bootstrap
         self.topic = topic
         self.ends = [0] * partitions
-        # An agent that stands still is given up after the time-out; then the others are asked.
-        common = {
-            "bootstrap.servers": bootstrap,
-            "socket.timeout.ms": 3_000,
-            "reconnect.backoff.max.ms": 500,
-        }
-        admin = AdminClient(common)
-        create_topic(admin, topic, partitions)
-        self._producer = Producer({**common, "enable.idempotence": True, "linger.ms": 5})
+        # The admin client's is that of its call, too: on a busy machine that may take long.
+        create_topic(AdminClient({"bootstrap.servers": bootstrap}), topic, partitions)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                # An agent that stands still is given up after that; then the others are asked.
+                "socket.timeout.ms": 3_000,
+                "reconnect.backoff.max.ms": 500,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+            }
+        )
 
     @property
     def places(self) -> set[Place]:
@@ -236,8 +239,7 @@ def set_group_config(bootstrap: str, group: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(PATIENCE_S)
+    patiently(lambda: told(admin.incremental_alter_configs([resource])[resource]), NotNowError)
 
 
 def share_leave_and_go_on(stream: Stream, group: str, join: Join, *, each: int = 50) -> None:

@@ -1,6 +1,7 @@
 """The admin clients of librdkafka, kafka-python, sarama and franz-go, method by method, beside Kafka itself."""
 
 import contextlib
+import functools
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +59,9 @@ from kafka.admin import UserScramCredentialUpsertion as PythonUpsertion
 from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    NotControllerError,
     NotCoordinatorError,
+    NotLeaderForPartitionError,
     TransactionalIdNotFoundError,
 )
 from kafka.errors import KafkaError as PythonError
@@ -68,6 +71,7 @@ from kafka.structs import TopicPartition as PythonPartition
 from tests.clients.bounded import until
 from tests.clients.side_by_side import Pair, pair, plain
 from tests.parts import install
+from tests.parts.topics import NotNowError, patiently
 
 pytestmark = pytest.mark.integration
 
@@ -113,12 +117,39 @@ Client = Callable[[str], dict[str, str]]
 """What each of its calls tells of a cluster."""
 
 
+NOT_NOW: Final = (
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+PYTHON_NOT_NOW: Final = (
+    NotControllerError,
+    NotLeaderForPartitionError,
+    NotCoordinatorError,
+    CoordinatorNotAvailableError,
+    CoordinatorLoadInProgressError,
+)
+
+
 def told_of(calls: Calls, errors: type[Exception]) -> dict[str, str]:
-    """What each call returns, or its error, as text."""
+    """What each call returns, or its error, as text; one that is refused for a moment is made again."""
+
+    def made(call: Callable[[], object]) -> object:
+        try:
+            return call()
+        except KafkaException as error:
+            if error.args[0].code() in NOT_NOW:
+                raise NotNowError from error
+            raise
+        except PYTHON_NOT_NOW as error:
+            raise NotNowError from error
+
     told = {}
     for name, call in calls.items():
         try:
-            told[name] = str(call())
+            told[name] = str(patiently(functools.partial(made, call), NotNowError))
         except errors as error:
             told[name] = f"{type(error).__name__}: {error}"
     return told

@@ -4,12 +4,13 @@ On the wire by hand, since clients do not send all of these. Everything is only 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from broker.config.changes import OpType
 from protocol import apis
+from protocol.errors import ErrorCode
 from protocol.messages import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -23,6 +24,7 @@ from protocol.messages import (
 from tests.clients.raw import Connection
 from tests.clients.test_config_tools import node_of
 from tests.parts.servers import FrazilDev, KafkaServer
+from tests.parts.topics import NotNowError, patiently
 
 pytestmark = pytest.mark.integration
 
@@ -49,8 +51,7 @@ class Side(NamedTuple):
             ],
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
-        answer = self.connection.ask(apis.INCREMENTAL_ALTER_CONFIGS, 1, request)
-        return self._answered(answer.responses[0].error_code, answer.responses[0].error_message)
+        return self._altered(apis.INCREMENTAL_ALTER_CONFIGS, 1, request)
 
     def replace(self, kind: int, name: str, config: str, value: str) -> tuple[int, str | None]:
         resource = AlterConfigsResource(
@@ -59,8 +60,7 @@ class Side(NamedTuple):
             configs=[AlterableConfig(name=config, value=value)],
         )
         request = AlterConfigsRequest(resources=[resource], validate_only=True)
-        answer = self.connection.ask(apis.ALTER_CONFIGS, 2, request)
-        return self._answered(answer.responses[0].error_code, answer.responses[0].error_message)
+        return self._altered(apis.ALTER_CONFIGS, 2, request)
 
     def describe(self, kind: int, name: str) -> tuple[int, str | None]:
         resource = DescribeConfigsResource(
@@ -70,6 +70,18 @@ class Side(NamedTuple):
             apis.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource])
         )
         return self._answered(answer.results[0].error_code, answer.results[0].error_message)
+
+    def _altered(self, key: int, version: int, request: Any) -> tuple[int, str | None]:
+        """What is said of the only resource, once the agent refuses no more because it stood still."""
+
+        def attempt() -> Any:
+            (row,) = self.connection.ask(key, version, request).responses
+            if row.error_code == ErrorCode.NOT_CONTROLLER:
+                raise NotNowError(row.error_message)
+            return row
+
+        row = patiently(attempt, NotNowError)
+        return self._answered(row.error_code, row.error_message)
 
     def _answered(self, code: int, sentence: str | None) -> tuple[int, str | None]:
         told = (sentence or "").replace(f"xpected {self.node}", f"xpected {NODE}")

@@ -20,9 +20,10 @@ from confluent_kafka.admin import (
 from broker.cluster.nodes import STRIDE
 from broker.config.kafka_settings import TABLE
 from broker.config.kafka_table import DYNAMIC, FIXED
+from tests.clients.bounded import until
 from tests.clients.kafka_tools import CLIENT_METRICS, CONFIGS, KafkaTools
 from tests.parts.servers import FrazilCluster, FrazilDev, KafkaServer
-from tests.parts.topics import create_topic
+from tests.parts.topics import NotNowError, create_topic, patiently, told
 
 pytestmark = pytest.mark.integration
 
@@ -259,20 +260,19 @@ def set_of(kind: ResourceType, name: str, **configs: str | None) -> ConfigResour
 
 def test_librdkafka_sets_and_describes_each_agent_of_three(three_agents: FrazilCluster) -> None:
     admin = AdminClient({"bootstrap.servers": three_agents.bootstrap})
-    nodes = agents_of(admin)
-    assert len(nodes) == 3
-    wanted = [set_of(ResourceType.BROKER, nodes[1], max_connections="4321")]
-    for future in admin.incremental_alter_configs(wanted).values():
-        future.result(30)
+
+    def alter(node: str, **configs: str | None) -> None:
+        wanted = set_of(ResourceType.BROKER, node, **configs)
+        patiently(lambda: told(admin.incremental_alter_configs([wanted])[wanted]), NotNowError)
+
+    # One that has no session for a moment is not told of.
+    nodes = until(lambda: agents_of(admin), lambda found: len(found) == 3)
+    alter(nodes[1], max_connections="4321")
     found = {
         node: describe(admin, ResourceType.BROKER, node)["max.connections"].value for node in nodes
     }
     assert found == {nodes[0]: "2147483647", nodes[1]: "4321", nodes[2]: "2147483647"}
-    wanted = [set_of(ResourceType.BROKER, nodes[2], num_partitions="4")]
-    for future in admin.incremental_alter_configs(wanted).values():
-        with pytest.raises(KafkaException, match="Cannot update these configs dynamically"):
-            future.result(30)
-    undone = [set_of(ResourceType.BROKER, nodes[1], max_connections=None)]
-    for future in admin.incremental_alter_configs(undone).values():
-        future.result(30)
+    with pytest.raises(KafkaException, match="Cannot update these configs dynamically"):
+        alter(nodes[2], num_partitions="4")
+    alter(nodes[1], max_connections=None)
     assert describe(admin, ResourceType.BROKER, nodes[1])["max.connections"].value == "2147483647"

@@ -16,9 +16,6 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -29,7 +26,7 @@ from tests.clients import commands
 from tests.clients.commands import Done
 from tests.kit.certificates import Authority
 from tests.parts.process import free_port
-from tests.parts.secured import SecuredDev
+from tests.parts.secured import Identity, SecuredDev, give, make_users
 from tests.parts.servers import FrazilDev
 
 pytestmark = pytest.mark.integration
@@ -63,7 +60,7 @@ class World(NamedTuple):
             command,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
             env=self.agent.child.env,
         )
@@ -117,9 +114,13 @@ def allow(agent: FrazilDev, user: str, topic: str, operation: AclOperation) -> N
         operation,
         AclPermissionType.ALLOW,
     )
-    admin = AdminClient({"bootstrap.servers": agent.bootstrap})
-    for done in admin.create_acls([binding]).values():
-        done.result(30)
+    give(AdminClient({"bootstrap.servers": agent.bootstrap}), [binding])
+
+
+def make_user(world: World, user: str) -> None:
+    """Of SCRAM."""
+    who = Identity(user, "s3cret", "SCRAM-SHA-256", world.folder / "authority.pem")
+    make_users(AdminClient({"bootstrap.servers": world.agent.bootstrap}), [who])
 
 
 def test_confluents_client_registers_by_password_and_reads_by_token(world: World) -> None:
@@ -145,13 +146,7 @@ def test_confluents_client_registers_by_password_and_reads_by_token(world: World
 
 
 def test_a_user_of_scram_is_one_of_the_registry_and_a_wrong_password_is_not(world: World) -> None:
-    admin = AdminClient({"bootstrap.servers": world.agent.bootstrap})
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    made = admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion("dora", info, b"s3cret")]
-    )
-    for done in made.values():
-        done.result(30)
+    make_user(world, "dora")
     assert world.registry(basic_auth_user_info="dora:s3cret").get_subjects() == []
     with pytest.raises(SchemaRegistryError) as refused:
         world.registry(basic_auth_user_info="dora:wrong").get_subjects()
@@ -197,12 +192,7 @@ def test_our_command_about_schemas_asks_over_tls_by_password_and_by_token(world:
 
 
 def test_the_login_to_the_cluster_is_one_at_the_registry_when_that_is_said(world: World) -> None:
-    admin = AdminClient({"bootstrap.servers": world.agent.bootstrap})
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    for done in admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion("inga", info, b"s3cret")]
-    ).values():
-        done.result(30)
+    make_user(world, "inga")
     inherited = (
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
         'sasl.jaas.config=a.ScramLoginModule required username="inga" password="PASSWORD";\n'
