@@ -21,6 +21,7 @@ from kafka import TopicPartition as PythonPartition
 from kafka.admin import KafkaAdminClient
 
 from broker.cli.admin_client import AgentPlace, ask
+from tests.clients.bounded import until
 from tests.clients.kafka_tools import DELETE_RECORDS, LOG_DIRS, KafkaTools
 from tests.parts.servers import FrazilCluster, FrazilDev
 from tests.parts.topics import NotNowError, create_topic, patiently, told
@@ -192,9 +193,15 @@ def test_the_bytes_of_every_partition_are_told_once(cluster: Cluster, tools: Kaf
     assert {(row["offsetLag"], row["isFuture"]) for row in rows} == {(0, False)}
     assert all(row["size"] > 0 for row in rows)
     if cluster.http_port is not None:
-        view = ask(AgentPlace(f"http://127.0.0.1:{cluster.http_port}"), f"/topics/{topic}")
-        sizes = [row["chunk_bytes"] + row["segment_bytes"] for row in view["partitions"]]
-        assert [row["size"] for row in sorted(rows, key=lambda row: row["partition"])] == sizes
+        agent = AgentPlace(f"http://127.0.0.1:{cluster.http_port}")
+
+        def sizes() -> list[int]:
+            view = ask(agent, f"/topics/{topic}")
+            return [row["chunk_bytes"] + row["segment_bytes"] for row in view["partitions"]]
+
+        # An agent may hear of what others wrote a moment later than they.
+        sizes_told = [row["size"] for row in sorted(rows, key=lambda row: row["partition"])]
+        until(sizes, lambda found: found == sizes_told)
 
 
 @pytest.mark.parametrize("cluster", ["embedded", "three_agents"], indirect=True)

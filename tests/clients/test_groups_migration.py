@@ -28,6 +28,11 @@ def _type(bootstrap: str, group: str) -> ConsumerGroupType:
     return found
 
 
+def _has_read(member: Member) -> bool:
+    """Of every partition that it owns."""
+    return member.owned <= {(got.topic, got.partition) for got in member.records}
+
+
 @pytest.mark.parametrize("assignor", ["Range", "CooperativeSticky"])
 def test_a_group_goes_over_to_the_new_protocol_and_back_while_records_flow(
     bootstrap: str, java: MemberHost, assignor: str
@@ -47,7 +52,8 @@ def test_a_group_goes_over_to_the_new_protocol_and_back_while_records_flow(
     live = [join(f"old{index}", classic) for index in range(MEMBERS)]
     until_shared(live, places)
     assert _type(bootstrap, group) is ConsumerGroupType.CLASSIC
-    until(lambda: all(len(member.records) > 0 for member in live), live, "each has read")
+    # A position that a member has not yet is not committed, and no other one would begin without.
+    until(lambda: all(map(_has_read, live)), live, "each has read of each of its partitions")
     for member in live:
         member.commit()
     for name, protocol, kind in (
