@@ -19,7 +19,7 @@ from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes
 from broker.admin.numbers import numbers_of
 from broker.composition import Parts
-from broker.console import pages, record_pages
+from broker.console import pages, record_pages, record_producing
 from broker.console.actions import action_pages
 from broker.console.record_access import RECORDS, RecordAccess
 from broker.edge.dispatch import Dispatcher
@@ -90,7 +90,12 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
         rights=node.rights,
         ready=served.is_member,
     )
-    routes = (*pages.ROUTES, *record_pages.ROUTES, *action_pages.ROUTES)
+    routes = (
+        *pages.ROUTES,
+        *record_pages.ROUTES,
+        *record_producing.ROUTES,
+        *action_pages.ROUTES,
+    )
     admin = listener.make_app(view, routes)
     pages.install(admin)
     action_pages.install(admin, node)

@@ -402,7 +402,7 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch as a producer makes it (tests, demo).
+    """A batch as a producer makes it (one record of the console, tests, demo).
 
     A record with offset -1 follows the one before; others must ascend from `base_offset`.
     `attributes` are flags to set beside the codec.

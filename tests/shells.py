@@ -138,6 +138,7 @@ SHELLS = {
         "console.record_access",
         "console.record_decoding",
         "console.record_pages",
+        "console.record_producing",
         "console.record_reading",
         "console.rendering",
         "doors",

@@ -53,7 +53,7 @@ async def _records(request: web.Request) -> web.StreamResponse:
     asked = _parsed(lambda: records_asked(request.query))
     access = request.app[RECORDS]
     access.require(request, Operation.READ, asked.topic)
-    machine, topic = await _topic(request, asked.topic)
+    machine, topic = await topic_named(request, asked.topic)
     async with access.page():
         read = await _read(request, machine, topic, asked, limit=ROWS_MAX)
         shown = await shown_records(
@@ -88,7 +88,7 @@ async def _record(request: web.Request) -> web.StreamResponse:
     asked = _parsed(lambda: record_asked(request.query))
     access = request.app[RECORDS]
     access.require(request, Operation.READ, asked.topic)
-    machine, topic = await _topic(request, asked.topic)
+    machine, topic = await topic_named(request, asked.topic)
     async with access.page():
         found = await _one(request, machine, topic, asked)
         ((key, value),) = await shown_records(
@@ -107,7 +107,7 @@ async def _bytes(request: web.Request) -> web.StreamResponse:
     part = request.query.get("part", "value")
     access = request.app[RECORDS]
     access.require(request, Operation.READ, asked.topic)
-    machine, topic = await _topic(request, asked.topic)
+    machine, topic = await topic_named(request, asked.topic)
     async with access.page():
         found = await _one(request, machine, topic, asked)
     data = {"key": found.record.key, "value": found.record.value}.get(part)
@@ -121,7 +121,7 @@ async def _bytes(request: web.Request) -> web.StreamResponse:
     return web.Response(body=data, content_type="application/octet-stream", headers=headers)
 
 
-async def _topic(request: web.Request, name: str) -> tuple[Machine, Topic]:
+async def topic_named(request: web.Request, name: str) -> tuple[Machine, Topic]:
     """Raises RefusedError."""
     machine = (await current(request)).machine
     topic = machine.topics.by_name(name)

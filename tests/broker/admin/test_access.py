@@ -16,7 +16,7 @@ from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.arguments import add_agent, place_of
 from broker.cli.command_result import ToolError
 from broker.config.values import SettingsError
-from broker.console import pages, record_pages
+from broker.console import pages, record_pages, record_producing
 from iceberg_export.errors import AgentError as RefusedError
 from iceberg_export.plan.agent_client import AgentClient
 from tests.broker.agents import serving
@@ -127,7 +127,7 @@ async def test_every_endpoint_lets_in_who_has_its_role_and_nobody_else(
         (tmp_path / principal.removeprefix("User:")).write_text(said[principal])
     files = ",".join(f"{file.name}:{file}" for file in tmp_path.iterdir())
     async with serving(None, *ROLES, f"http.tokens={files}") as running:
-        for route in (*ROUTES, *pages.ROUTES, *record_pages.ROUTES):
+        for route in (*ROUTES, *pages.ROUTES, *record_pages.ROUTES, *record_producing.ROUTES):
             path = route.path.format(job="snapshot", name="n")
             for principal, token in said.items():
                 headers = {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -19,6 +19,7 @@ from broker.registry.checks import (
     FormatSchema,
     Question,
     ReadSchema,
+    ReadValues,
     StoredSchema,
 )
 from coordinator.commands.table_commands import Reference, SchemaKind
@@ -28,6 +29,7 @@ BYTES = st.binary(max_size=20)
 BODIES = st.lists(st.tuples(st.text(), BYTES), max_size=3).map(tuple)
 STORED = st.builds(StoredSchema, KINDS, BYTES, BYTES, BODIES)
 REFERENCES = st.lists(st.builds(Reference, st.text(), st.text(), st.integers()), max_size=3)
+PATHS = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 QUESTIONS = st.one_of(
     st.builds(
         ReadSchema,
@@ -49,6 +51,12 @@ QUESTIONS = st.one_of(
         CheckValues,
         st.lists(STORED, max_size=2).map(tuple),
         st.lists(st.tuples(st.integers(0, 1), BYTES), max_size=4).map(tuple),
+    ),
+    st.builds(
+        ReadValues,
+        st.lists(STORED, max_size=2).map(tuple),
+        st.lists(st.tuples(st.integers(0, 1), PATHS, BYTES), max_size=4).map(tuple),
+        st.integers(0, 1 << 20),
     ),
 )
 ANSWERS = st.builds(
