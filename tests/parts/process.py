@@ -103,7 +103,7 @@ class Child:
             assert time.monotonic() < deadline, f"{self.argv[0]} is not ready:\n{self.tail()}"
             time.sleep(0.05)
 
-    def stop(self, *, seconds: float = 20.0) -> int | None:
+    def stop(self, *, seconds: float = 60.0) -> int | None:
         """SIGTERM, then SIGKILL when it does not end in time. Its exit code."""
         if self.running:
             self.signal(signal.SIGTERM)

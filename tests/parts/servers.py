@@ -467,7 +467,7 @@ class Frazil:
 
 def shards_of_groups(agent: Frazil) -> int:
     """How many the agent coordinates, by its metrics."""
-    connection = http.client.HTTPConnection("127.0.0.1", agent.http_port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", agent.http_port, timeout=30)
     try:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()

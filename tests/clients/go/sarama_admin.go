@@ -48,6 +48,18 @@ func main() {
 	done("CreateTopic again", admin.CreateTopic(topic, detail, false))
 	done("CreatePartitions", admin.CreatePartitions(topic, 2, nil, false))
 	done("CreatePartitions of fewer", admin.CreatePartitions(topic, 1, nil, false))
+	// Kafka's broker hears of what its controller took a moment later.
+	topics, err := admin.ListTopics()
+	for err == nil && topics[topic].NumPartitions != 2 {
+		time.Sleep(50 * time.Millisecond)
+		topics, err = admin.ListTopics()
+	}
+	if err == nil {
+		found := topics[topic]
+		tell("ListTopics", []any{found.NumPartitions, found.ReplicationFactor, found.ConfigEntries["retention.ms"]}, nil)
+	} else {
+		done("ListTopics", err)
+	}
 	if err := client.RefreshMetadata(); err != nil {
 		panic(err)
 	}
@@ -63,18 +75,6 @@ func main() {
 		if err != nil {
 			panic(err)
 		}
-	}
-	// Kafka's broker hears of what its controller took a moment later.
-	topics, err := admin.ListTopics()
-	for err == nil && topics[topic].NumPartitions != 2 {
-		time.Sleep(50 * time.Millisecond)
-		topics, err = admin.ListTopics()
-	}
-	if err == nil {
-		found := topics[topic]
-		tell("ListTopics", []any{found.NumPartitions, found.ReplicationFactor, found.ConfigEntries["retention.ms"]}, nil)
-	} else {
-		done("ListTopics", err)
 	}
 	described, err := admin.DescribeTopics([]string{topic, "nowhere"})
 	rows := []string{}
