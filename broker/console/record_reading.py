@@ -13,7 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from broker.calls.local_calls import LocalCallError, LocalCalls
 from broker.calls.requester import Requester
-from broker.console.views.record_batches import AbortedBatches, FoundRecord, marker_of, records_of
+from broker.console.views.record_batches import (
+    AbortedBatches,
+    FoundRecord,
+    Kept,
+    marker_of,
+    records_of,
+)
 from broker.console.views.record_questions import (
     PLACES_MAX,
     QuestionError,
@@ -86,6 +92,7 @@ class RecordReader:
         self._looked = 0
         self._bytes = 0
         self._notes: list[str] = []
+        self._bounds = Bounds()
         self._until = 0.0
         self._rows: dict[int, Partition] = {}
 
@@ -93,6 +100,7 @@ class RecordReader:
         self, machine: Machine, asked: RecordsAsked, *, limit: int, bounds: Bounds
     ) -> Read:
         """Raises QuestionError for a partition that is not there."""
+        self._bounds = bounds
         self._until = asyncio.get_running_loop().time() + bounds.seconds
         rows = _partitions_of(machine, self._topic, asked)
         self._rows = {row.partition: row for row in rows}
@@ -216,7 +224,9 @@ class RecordReader:
             f"Offsets {one.offset} to {reached - 1} of partition {one.partition} cannot be shown: an object of the"
             " store is missing, damaged or out of reach (frazil check tells)."
         )
-        search.took(one.partition, (), first=one.offset, reached=max(reached, one.offset + 1))
+        kept = Kept(one.offset, one.most, goes_back=search.goes_back)
+        kept.reach(max(reached, one.offset + 1))
+        search.took(one.partition, kept)
 
     async def _fetch(self, wanted: Sequence[RangeToRead]) -> list[hot.PartitionData]:
         each_max = max(FETCH_BYTES_MAX // len(wanted), 1)
@@ -249,48 +259,47 @@ class RecordReader:
         self._bytes += len(data)
         told = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
         aborted = AbortedBatches(told)
-        found: list[FoundRecord] = []
-        reached, first = one.offset, one.offset
+        kept = Kept(one.offset, one.most, goes_back=search.goes_back)
         try:
             starts, _ = records.batch_positions(data)
             for at in starts:
                 header = records.read_header(data, at)
                 if at == 0:
-                    first = max(one.first, min(one.offset, header.base_offset))
+                    kept.first = max(one.first, min(one.offset, header.base_offset))
                 batch = data[at : at + header.size]
                 if not aborted.hides(header, marker_of(batch, header)):
-                    found += await self._look_into(batch, one, needle)
-                reached = max(reached, header.last_offset + 1)
-                if reached >= one.stop:
+                    await self._look_into(batch, one, needle, kept)
+                kept.reach(header.last_offset + 1)
+                # Going back, a window counts when all of it was read.
+                is_enough = not search.goes_back and self._is_over(self._bounds)
+                if kept.is_full or kept.reached >= one.stop or is_enough:
                     break
         except ProtocolError as error:
             self._note(
-                f"Partition {one.partition} has bytes that cannot be read from offset {reached} on: {error}."
+                f"Partition {one.partition} has bytes that cannot be read from offset {kept.reached} on: {error}."
             )
-            reached = max(reached, one.offset + 1)
-        search.took(one.partition, found, first=first, reached=reached)
+            kept.reach(one.offset + 1)
+        search.took(one.partition, kept)
 
-    async def _look_into(self, batch: Buffer, one: RangeToRead, needle: bytes) -> list[FoundRecord]:
-        """The records of one batch that are shown; a note instead where they cannot be read."""
+    async def _look_into(self, batch: Buffer, one: RangeToRead, needle: bytes, kept: Kept) -> None:
+        """Keep the records of one batch that are shown; a note instead where they cannot be read."""
         header = records.read_header(batch)
-        found: list[FoundRecord] = []
         try:
             if header.codec != Codec.NONE:
                 batch = await asyncio.to_thread(_opened, batch)
-            work = records_of(batch, one.partition, first=one.first, stop=one.stop, needle=needle)
-            while True:
-                try:
-                    found += next(work)
-                except StopIteration as ended:
-                    self._looked += ended.value
-                    return found
+            for found, looked in records_of(
+                batch, one.partition, first=one.first, stop=one.stop, needle=needle
+            ):
+                self._looked += looked
+                kept.add(found)
+                if kept.is_full:
+                    return
                 await asyncio.sleep(0)
         except ProtocolError as error:
             self._note(
                 f"Offsets {header.base_offset} to {header.last_offset} of partition {one.partition} cannot be"
                 f" shown: {error}."
             )
-            return found
 
 
 def _opened(batch: Buffer) -> bytes:

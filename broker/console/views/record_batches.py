@@ -4,7 +4,7 @@ Left out: what was aborted, as consumers leave it out (KIP-98), by what the fetc
 for. `AbortedBatches` is asked about each batch in the order of offsets.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from protocol.records import CONTROL_ABORT, BatchHeader, Record, iterate, read_header
@@ -58,25 +58,71 @@ def marker_of(batch: Buffer, header: BatchHeader) -> int | None:
     return int.from_bytes(key[2:4], "big")
 
 
+class Slice(NamedTuple):
+    """A few records."""
+
+    found: list[FoundRecord]
+    looked: int
+    """So many were looked at."""
+
+
 def records_of(
     batch: Buffer, partition: int, *, first: int, stop: int, needle: bytes
-) -> Generator[list[FoundRecord], None, int]:
-    """Records of one batch within [first, stop) that have `needle` in them, a slice at a time; returns how many were
-    looked at. Raises ProtocolError.
+) -> Iterator[Slice]:
+    """Records of one batch within [first, stop) that have `needle` in them, a slice at a time. Raises ProtocolError.
 
     `batch`: from its first byte; its records are not compressed.
     """
     header = read_header(batch)
-    some: list[FoundRecord] = []
+    found: list[FoundRecord] = []
     looked = 0
-    for looked, record in enumerate(iterate(batch), 1):
-        if first <= record.offset < stop and has(record, needle):
-            some.append(FoundRecord(partition, record, header))
-        if looked % RECORDS_A_SLICE == 0:
-            yield some
-            some = []
-    yield some
-    return looked
+    for record in iterate(batch):
+        if record.offset >= stop:
+            break
+        looked += 1
+        if record.offset >= first and has(record, needle):
+            found.append(FoundRecord(partition, record, header))
+        if looked == RECORDS_A_SLICE:
+            yield Slice(found, looked)
+            found, looked = [], 0
+    yield Slice(found, looked)
+
+
+class Kept:
+    """What is kept of a stretch that is looked through: onwards its first records, going back its last. The rest is
+    looked at again when it is its turn, so memory is for no more than a page shows."""
+
+    def __init__(self, first: int, most: int, *, goes_back: bool) -> None:
+        self.found: list[FoundRecord] = []
+        self.first = first
+        """Nothing before it counts as looked at."""
+        self.reached = first
+        """Nor from here on."""
+        self.is_cut = False
+        """Going back, records were let go of."""
+        self._most = most
+        self._goes_back = goes_back
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing behind is of use."""
+        return not self._goes_back and len(self.found) >= self._most
+
+    def add(self, found: Iterable[FoundRecord]) -> None:
+        """The next ones, in the order of their offsets."""
+        self.found += found
+        if self.is_full:
+            del self.found[self._most :]
+            self.reached = self.found[-1].record.offset + 1
+        elif len(self.found) > 2 * self._most:
+            del self.found[: -self._most]
+            self.first = self.found[0].record.offset
+            self.is_cut = True
+
+    def reach(self, offset: int) -> None:
+        """All before it was looked at, unless it is full."""
+        if not self.is_full:
+            self.reached = max(self.reached, offset)
 
 
 def has(record: Record, needle: bytes) -> bool:

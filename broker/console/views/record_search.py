@@ -8,10 +8,10 @@ What holds: places of the next page are such that no record is left out and none
 stopped (`RecordSearch.further`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from broker.console.views.record_batches import FoundRecord
+from broker.console.views.record_batches import FoundRecord, Kept
 
 WINDOW_GROWS: Final = 4
 """By so much, where a window had nothing to show."""
@@ -30,6 +30,8 @@ class RangeToRead(NamedTuple):
     """Records before it are of no use, though they come in the same batch."""
     stop: int
     """Nor are those from here on."""
+    most: int
+    """So many are kept (`record_batches.Kept`)."""
 
 
 class Range(NamedTuple):
@@ -98,7 +100,9 @@ class RecordSearch:
         was begun, and is of no use unless it is ended."""
         if not self.goes_back:
             return [
-                RangeToRead(each.partition, each.at, each.at, each.high)
+                RangeToRead(
+                    each.partition, each.at, each.at, each.high, self._limit - len(each.found)
+                )
                 for each in self.places
                 if begins
                 and each.at < each.high
@@ -118,7 +122,11 @@ class RecordSearch:
         return [
             # What comes in the same batch as the window's beginning need not be read again.
             RangeToRead(
-                number, window.at, lows[number] if window.is_new else window.at, window.stop
+                number,
+                window.at,
+                lows[number] if window.is_new else window.at,
+                window.stop,
+                self._limit,
             )
             for number, window in self._windows.items()
         ]
@@ -138,19 +146,20 @@ class RecordSearch:
                 first = middle + 1
         return first
 
-    def took(
-        self, partition: int, found: Iterable[FoundRecord], *, first: int, reached: int
-    ) -> None:
-        """Records were found in [first, reached), which begins at or before what was wanted."""
+    def took(self, partition: int, kept: Kept) -> None:
+        """Records were found in a stretch that begins at or before what was wanted, or was cut."""
         place = next(each for each in self.places if each.partition == partition)
         if not self.goes_back:
-            place.found += found
-            place.at = max(place.at, reached)
+            place.found += kept.found
+            place.at = max(place.at, kept.reached)
             return
         window = self._windows[partition]
-        window.first = max(place.low, min(window.first, first))
-        window.found += found
-        window.at = max(window.at, reached)
+        if kept.is_cut:
+            window.first = kept.first
+            window.found.clear()
+        window.first = max(place.low, min(window.first, kept.first))
+        window.found += kept.found
+        window.at = max(window.at, kept.reached)
         window.is_new = False
         if window.at >= window.stop:
             place.found += reversed(window.found)

@@ -2,14 +2,18 @@
 
 import itertools
 import json
-from collections.abc import Generator
-from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.console.views.record_batches import AbortedBatches, FoundRecord, has, records_of
+from broker.console.views.record_batches import (
+    AbortedBatches,
+    FoundRecord,
+    Kept,
+    has,
+    records_of,
+)
 from broker.console.views.record_form import (
     FormError,
     RecordForm,
@@ -28,7 +32,6 @@ from broker.console.views.record_text import indented, shown_bytes
 from broker.console.views.record_times import time_of, time_text
 from protocol.records import TRANSACTIONAL, BatchHeader, Record, build_batch, read_header
 
-T = TypeVar("T")
 HEADER = read_header(build_batch([Record(value=b"")]))
 
 
@@ -157,25 +160,13 @@ def test_a_record_is_found_by_its_key_value_or_headers_whatever_the_case() -> No
     assert not has(record, b"bob")
 
 
-def all_of(work: Generator[T, None, int]) -> tuple[list[T], int]:
-    """What it yields, and what it returns."""
-    found: list[T] = []
-
-    def through() -> Generator[T, None, None]:
-        found_in_all.append((yield from work))
-
-    found_in_all: list[int] = []
-    found += through()
-    return found, found_in_all[0]
-
-
 def test_records_of_a_batch_come_in_slices_within_what_was_asked_for() -> None:
     batch = build_batch([Record(value=b"v%d" % each) for each in range(500)], base_offset=100)
     work = records_of(batch, 3, first=150, stop=590, needle=b"v")
-    slices, looked = all_of(work)
-    assert looked == 500
-    assert [len(each) for each in slices] == [150, 200, 90]
-    assert [each.record.offset for each in itertools.chain(*slices)] == list(range(150, 590))
+    slices = list(work)
+    assert [(len(each.found), each.looked) for each in slices] == [(150, 200), (200, 200), (90, 90)]
+    offsets = [one.record.offset for each in slices for one in each.found]
+    assert offsets == list(range(150, 590))
 
 
 def read_all(
@@ -208,8 +199,11 @@ def read_all(
                     for each in logs[one.partition]
                     if max(base, one.first) <= each < min(reached, one.stop)
                 ]
-                first = max(one.first, min(one.offset, base))
-                search.took(one.partition, found, first=first, reached=reached)
+                kept = Kept(max(one.first, min(one.offset, base)), one.most, goes_back=goes_back)
+                for each in found:
+                    kept.add([each])
+                kept.reach(reached)
+                search.took(one.partition, kept)
         shown = search.page()
         assert len(shown) <= limit
         pages.append([(each.partition, each.record.offset) for each in shown])
