@@ -3,12 +3,14 @@
 Names of containers and their ports are replaced, and nothing else: inside, they are 127.0.0.1 here; outside, localhost.
 """
 
+import operator
 import os
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -16,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.broker.test_compose import AGENTS, SERVICES, export_file, published
+from tests.clients.bounded import until
 from tests.parts import install
 from tests.parts.process import Child, free_port
 from tests.parts.servers import PostgresServer, at_once, http_ok
@@ -122,7 +125,9 @@ def test_the_cluster_of_the_file_is_reached_inside_and_outside_and_has_tables(
     at_once(lambda agent: cluster.start(agent, [*frazil, *SERVICES[agent]["command"]]), AGENTS)
     for host, port in (("localhost", 9092), ("127.0.0.1", 9093)):
         told = {f"{host}:{cluster.ports[agent, port]}" for agent in AGENTS}
-        assert brokers(f"{host}:{cluster.ports['agent1', port]}") == told
+        # Each is ready when it has begun itself; of the others it hears a moment later.
+        asked = f"{host}:{cluster.ports['agent1', port]}"
+        until(partial(brokers, asked), partial(operator.eq, told))
 
     file, data = cluster.folder / "export.toml", str(cluster.folder / "exporter")
     file.write_text(cluster.here(export_file().read_text(), "exporter"))

@@ -41,7 +41,7 @@ class Dev:
 
     def ended(self, number: int) -> int:
         self.child.send_signal(number)
-        return self.child.wait(20)
+        return self.child.wait(60)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def consume(port: int, count: int) -> list[int]:
     )
     consumer.assign([TopicPartition("t", 0, 0)])
     values: list[int] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(values) < count and time.monotonic() < deadline:
         for message in consumer.consume(count, 0.2):
             assert message.error() is None, message.error()
@@ -113,7 +113,7 @@ def test_a_second_agent_on_the_same_data_is_refused(tmp_path: Path) -> None:
     with dev(tmp_path / "data") as agent:
         agent.port()
         with dev(tmp_path / "data") as second:
-            assert second.child.wait(30) == 1
+            assert second.child.wait(120) == 1
             assert "in use by another process" in second.printed
             assert second.printed.endswith(" [data-folder-in-use]\n")
             assert "Traceback" not in second.printed
@@ -124,7 +124,7 @@ def test_a_used_port_is_told(tmp_path: Path) -> None:
     with dev(tmp_path / "data") as agent:
         listen = f"listen=127.0.0.1:{agent.port()}"
         with dev(tmp_path / "other", "--set", listen) as second:
-            assert second.child.wait(30) == 1
+            assert second.child.wait(120) == 1
             assert "Address already in use" in second.printed
             assert second.printed.endswith(" [port-taken]\n")
             assert second.printed.count("\n") == 1

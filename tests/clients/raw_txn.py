@@ -6,6 +6,7 @@ last stable offset and the list of aborted transactions itself, with no client's
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol import apis
@@ -221,6 +222,20 @@ def until_stable(address: str, place: Place, *, seconds: float = 20.0) -> None:
     while end_offset(address, place, stable=True) != end_offset(address, place, stable=False):
         assert time.monotonic() < deadline, f"{place} has an open transaction"
         time.sleep(0.05)
+
+
+def until_all_know(addresses: Sequence[str], *places: Place, seconds: float = 30.0) -> None:
+    """Wait until no transaction is open and every agent knows as much as that which knows most: of what
+    one has acknowledged the others hear a moment later."""
+    deadline = time.monotonic() + seconds
+    for place in places:
+        for address in addresses:
+            until_stable(address, place, seconds=seconds)
+        end = max(end_offset(address, place, stable=False) for address in addresses)
+        for address in addresses:
+            while (found := end_offset(address, place, stable=True)) < end:
+                assert time.monotonic() < deadline, f"{place}: {address} knows {found} of {end}"
+                time.sleep(0.05)
 
 
 def visible(address: str, *places: Place) -> list[str]:

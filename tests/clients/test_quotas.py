@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from protocol import apis
 from protocol.errors import ErrorCode
-from tests.broker.handlers.test_quotas import altering, entry
+from tests.broker.handlers.test_quotas import FILTERS, altering, entry, found
 from tests.clients.bounded import until
 from tests.clients.kafka_tools import KafkaTools
 from tests.clients.raw import Connection
@@ -149,7 +149,15 @@ def test_mutations_over_a_quota_are_refused_as_by_kafka(
     told = []
     for bootstrap in (agent.bootstrap, kafka.bootstrap):
         limit(bootstrap, "raw", "controller_mutation_rate", 1.0)
-        time.sleep(1)  # Kafka's brokers know a moment later.
+        with Connection(bootstrap) as connection:
+            # Kafka's broker knows a moment later, and the keeper of its quotas a moment after it.
+            until(
+                lambda asking=connection: asking.ask(
+                    apis.DESCRIBE_CLIENT_QUOTAS, 1, FILTERS["everything"]
+                ),
+                lambda answer: any("raw" in str(each) for each in found(answer)),
+            )
+        time.sleep(1)
         answers = []
         # The connection is not heard while it waits, so each request has its own.
         for version, partitions in ((7, 18), (7, 1), (5, 1)):

@@ -9,13 +9,14 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.broker.cli.test_completion import completed
 from tests.clients import commands
 from tests.clients.bounded import until
 from tests.clients.commands import Done
 from tests.parts.process import free_port
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -39,7 +40,7 @@ def created(bootstrap: str, partitions: int = 1, **configs: str) -> str:
     configs = {"retention.ms": "-1", **configs}
     name = f"commanded-{next(NUMBERS)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1, config=configs)])[name].result(SECONDS)
+    create_topic(admin, name, partitions, configs)
     return name
 
 

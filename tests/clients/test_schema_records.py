@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
@@ -38,6 +38,7 @@ from tests.clients import commands
 from tests.clients.commands import Done
 from tests.parts.process import free_port
 from tests.parts.servers import FrazilDev
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -148,7 +149,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 def topic(bootstrap: str) -> str:
     name = f"by-schema-{next(NUMBERS)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+    create_topic(admin, name, 1)
     return name
 
 

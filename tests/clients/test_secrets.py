@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,21 +183,24 @@ def all_that_can_be_seen(
     objects = minio.data / planted.bucket
     deadline = time.monotonic() + PATIENCE_S
     while not any(
-        b"bob" in one.read_bytes()
-        for one in objects.glob("planted/snapshots/**/*")
-        if one.is_file()
+        b"bob" in data for data in contents(objects.glob("planted/snapshots/**/*")).values()
     ):
         assert time.monotonic() < deadline, agent.child.tail()
         time.sleep(0.1)
-    found |= {f"object {file}": file.read_bytes() for file in objects.rglob("*") if file.is_file()}
-    found |= {f"log {file}": file.read_bytes() for file in of_etcd(folder)}
+    found |= {f"object {file}": data for file, data in contents(objects.rglob("*")).items()}
+    found |= {f"log {file}": data for file, data in contents((folder / "etcd").rglob("*")).items()}
     found |= {f"ps {pid}": line for pid, line in command_lines(agent.child.pid).items()}
     return found
 
 
-def of_etcd(folder: Path) -> list[Path]:
-    """The files of the metadata log."""
-    return [file for file in (folder / "etcd").rglob("*") if file.is_file()]
+def contents(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Of those that are files, and are still there: servers rename and delete meanwhile."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                found[path] = path.read_bytes()
+    return found
 
 
 def of_tools(folder: Path, planted: Planted) -> dict[str, bytes]:
@@ -348,7 +351,12 @@ def command_lines(pid: int) -> dict[int, bytes]:
     family = {pid}
     while more := {each for each, parent in parents.items() if parent in family} - family:
         family |= more
-    return {each: Path(f"/proc/{each}/cmdline").read_bytes() for each in family}
+    lines = {}
+    for each in family:
+        # Who has ended meanwhile has none.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lines[each] = Path(f"/proc/{each}/cmdline").read_bytes()
+    return lines
 
 
 def test_each_setting_for_a_secret_has_a_planted_one(

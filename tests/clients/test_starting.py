@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from tests.clients.bounded import until
 from tests.parts.servers import EtcdServer, Frazil, http_ok
 
 pytestmark = pytest.mark.integration
@@ -154,6 +155,7 @@ def test_agents_of_one_host_are_two_and_each_comes_back_as_itself(
         assert set(both) == {one.port, two.port}
         one.child.kill()
         one.start()
-        assert brokers() == both
-        assert one.ready
-        assert two.ready
+        # What is asked hears a moment later of the one that is back.
+        until(brokers, lambda found: found == both)
+        one.until_ready()
+        two.until_ready()

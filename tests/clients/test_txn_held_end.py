@@ -57,9 +57,10 @@ class Scene:
         )
         self._client.init_transactions(CALL_S)
 
-    def play(self, *, commit: bool, pipelined: bool) -> Seen:
+    def play(self, *, commit: bool, pipelined: bool, ends: bool = False) -> Seen:
         """`commit`: the first transaction is committed and the later one aborted; or the other way
         round. `pipelined`: what is kept back is an AddPartitionsToTxn with an EndTxn behind it.
+        `ends`: what is late ends the later transaction, which can be waited for.
         """
         first, second = self._places
         client = self._client
@@ -76,7 +77,10 @@ class Scene:
         self._write(first, "3-first")
         self._proxy.release()
         assert self._proxy.arrived_late.wait(CALL_S), "nothing was kept back"
-        time.sleep(LATE_IS_DEALT_WITH_S)
+        if ends:
+            raw_txn.until_stable(self._address, first)
+        else:
+            time.sleep(LATE_IS_DEALT_WITH_S)
         before = self._visible()
         self._write(second, "3-other")
         self._end(commit=not commit)
@@ -151,7 +155,7 @@ def test_apache_kafka_commits_half_of_a_transaction_by_a_late_end_of_librdkafka(
 ) -> None:
     server, proxy = proxied_kafka
     # Its client has aborted it.
-    seen = Scene(proxy, server.bootstrap).play(commit=True, pipelined=False)
+    seen = Scene(proxy, server.bootstrap).play(commit=True, pipelined=False, ends=True)
     assert seen == Seen({"3-first"}, {"3-first"})
 
 
@@ -161,5 +165,5 @@ def test_apache_kafka_aborts_half_of_a_transaction_by_a_late_end_of_librdkafka(
 ) -> None:
     server, proxy = proxied_kafka
     # Its client has committed it.
-    seen = Scene(proxy, server.bootstrap).play(commit=False, pipelined=pipelined)
+    seen = Scene(proxy, server.bootstrap).play(commit=False, pipelined=pipelined, ends=True)
     assert seen == Seen(set(), {"3-other"})

@@ -100,8 +100,7 @@ def _end_late(
         again = producer.produce(b, first, "3-second")
         producer.write(b, second, "3-other")
         ends = producer.end(b, commit=not commit)
-        for place in (first, second):
-            raw_txn.until_stable(addresses[0], place)
+        raw_txn.until_all_know(addresses, first, second)
         after = _of_three(addresses, first, second)
         ones = {value for value in visible(addresses[0], first, second) if value.startswith("1")}
         assert ones == ({"1-first", "1-other"} if commit else set())
@@ -249,8 +248,7 @@ def _abort_pipelined_late(addresses: Sequence[str], *, before: int) -> Pipelined
                 _until_markers_are_there(addresses[0], place, late)
         producer.write(b, second, "3-other")
         ends = producer.end(b, commit=True)
-        for place in (first, second):
-            raw_txn.until_stable(addresses[0], place)
+        raw_txn.until_all_know(addresses, first, second)
         return PipelinedSeen(late, tuple(ends), frozenset(_of_three(addresses, first, second)))
 
 

@@ -223,7 +223,7 @@ def assert_piped_once(addresses: Sequence[str], stream: Stream, sink: str) -> No
     wanted = [
         [f"{index}:{number}!" for number in range(end)] for index, end in enumerate(stream.ends)
     ]
-    until_stable(addresses[0], sink)
+    raw_txn.until_all_know(addresses, *[(sink, index) for index in range(PARTITIONS)])
     for address in addresses:
         for index, values in enumerate(shown(address, sink)):
             twice = [value for value, count in Counter(values).items() if count > 1]

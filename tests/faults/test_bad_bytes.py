@@ -27,7 +27,9 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
-    with FrazilDev(tmp_path_factory.mktemp("bad-bytes")) as agent:
+    # It takes none of a busy machine's pauses for a stall, in which it would refuse what is good and bad alike.
+    patient = ("--set", "stall.ms=60000")
+    with FrazilDev(tmp_path_factory.mktemp("bad-bytes"), *patient) as agent:
         admin = AdminClient({"bootstrap.servers": agent.bootstrap})
         create_topic(admin, "bad", 1)
         yield agent

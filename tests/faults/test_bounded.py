@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 RETENTION_MS = 20_000
 BETWEEN_S = 8.0
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def _holder(cluster: FrazilCluster) -> Frazil:

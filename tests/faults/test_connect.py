@@ -108,6 +108,7 @@ def test_connect_brings_each_line_once_while_agents_and_its_worker_are_killed(
         second.start()
         for name in ("source", "sink"):
             worker.until_running(name)
+        raw_txn.until_all_know([agent.bootstrap for agent in cluster.agents], (TOPIC, 0))
         for agent in cluster.agents:
             assert raw_txn.visible(agent.bootstrap, (TOPIC, 0)) == lines.wanted
         worker.child.kill()

@@ -33,7 +33,8 @@ LIMITED = (
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrazilDev]:
     """One whose files may not become large, as on a disk that is full."""
-    agent = FrazilDev(tmp_path_factory.mktemp("dev"))
+    # A pause of a busy machine is no stall, in which it would refuse whatever comes.
+    agent = FrazilDev(tmp_path_factory.mktemp("dev"), "--set", "stall.ms=60000")
     agent.child.argv[:0] = [sys.executable, "-c", LIMITED]
     with agent:
         create_topic(AdminClient({"bootstrap.servers": agent.bootstrap}), "t", 1)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.parts.servers import FrazilDev
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -32,9 +33,8 @@ def _check(agent: FrazilDev, *flags: str) -> subprocess.CompletedProcess[str]:
 def _fill(agent: FrazilDev) -> None:
     """Records in chunks of their own, in two topics."""
     client = AdminClient({"bootstrap.servers": agent.bootstrap})
-    made = client.create_topics([NewTopic(name, 1) for name in ("lost", "whole")])
-    for future in made.values():
-        future.result(30)
+    for name in ("lost", "whole"):
+        create_topic(client, name, 1)
     producer = Producer({"bootstrap.servers": agent.bootstrap})
     for number in range(RECORDS):
         for topic in ("lost", "whole"):

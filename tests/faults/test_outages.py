@@ -56,7 +56,7 @@ def _part(parts: Parts, which: str) -> EtcdServer | MinioServer:
 
 
 def _alive(agent: Frazil) -> bool:
-    return agent.child.running and http_ok(agent.http_port, "/health/live")
+    return agent.child.running and http_ok(agent.http_port, "/health/live", seconds=30)
 
 
 def _create(agent: Frazil, topic: str) -> None:
@@ -106,7 +106,7 @@ def test_an_agent_that_starts_during_an_outage_waits_and_then_serves(
     (agent,) = cluster.agents
     part.child.kill()
     try:
-        agent.child.start(lambda: http_ok(agent.http_port, "/health/live"), seconds=30)
+        agent.child.start(lambda: http_ok(agent.http_port, "/health/live"))
         ends = time.monotonic() + OUTAGE_S
         while time.monotonic() < ends:
             assert _alive(agent), agent.child.tail()

@@ -156,7 +156,7 @@ def test_nobody_is_let_in_by_an_agent_that_has_just_begun(
         stranger = Producer({**settings, "error_cb": lambda error: heard.append(error.code())})
         intruder = Intruder(cluster.client(who["intruder"]))
         agent.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while KafkaError._AUTHENTICATION not in heard or not set(intruder.heard) & REFUSALS:
             assert time.monotonic() < deadline, (heard, intruder.heard)
             stranger.poll(0.1)

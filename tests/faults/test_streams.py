@@ -73,9 +73,9 @@ class Written:
 
 def ends(cluster: FrazilCluster) -> dict[int, int]:
     """Of each partition, once no transaction is open."""
-    address = cluster.agents[-1].bootstrap
-    for partition in range(PARTITIONS):
-        raw_txn.until_stable(address, (TOPIC, partition))
+    addresses = [agent.bootstrap for agent in cluster.agents]
+    raw_txn.until_all_know(addresses, *[(TOPIC, partition) for partition in range(PARTITIONS)])
+    address = addresses[-1]
     return {
         partition: raw_txn.end_offset(address, (TOPIC, partition), stable=True)
         for partition in range(PARTITIONS)

@@ -19,6 +19,7 @@ from tests.clients.raw_txn import (
     Dialect,
     Producer,
     set_transaction_version,
+    until_all_know,
     visible,
 )
 from tests.clients.transactions import assert_piped_once, challenges, stopped, until_piped
@@ -198,6 +199,7 @@ def test_an_end_that_waited_in_a_paused_agent_touches_no_later_transaction(
         producer.write(b, place, "3-second")
         assert producer.end(b, commit=not commit) == [ErrorCode.NONE]
         later = [] if commit else ["3-first", "3-second"]
+        until_all_know([agent.bootstrap for agent in three.agents], place)
         for agent in (paused, third):
             assert visible(agent.bootstrap, place) == earlier + later
 

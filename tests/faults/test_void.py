@@ -102,6 +102,7 @@ def test_agents_over_etcd_that_were_at_work_lose_nothing_that_they_acknowledged(
         time.sleep(0.05)
     assert all(f"log void {position}" in agent.child.tail() for agent in cluster.agents)
     # Their sessions run out with their leases.
+    deadline = time.monotonic() + 60
     while (voided := _void(cluster.agents[0], position, "--yes", *flags)).returncode:
         assert "agents have sessions" in voided.stderr
         assert " of agent" in voided.stderr

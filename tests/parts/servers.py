@@ -37,9 +37,9 @@ def at_once(do: Callable[[T], R], each: Iterable[T]) -> list[R]:
         return list(pool.map(do, each))
 
 
-def http_ok(port: int, path: str) -> bool:
-    """Does GET answer 200? Any failure to connect is a no."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+def http_ok(port: int, path: str, *, seconds: float = 2.0) -> bool:
+    """Does GET answer 200 so soon? Any failure to connect is a no."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == 200

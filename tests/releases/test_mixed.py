@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.clients.bounded import Bounded, until
 from tests.clients.raw import Connection, coordinator
-from tests.clients.raw_txn import LIBRDKAFKA, NEW_JAVA, Dialect, until_stable, visible
+from tests.clients.raw_txn import LIBRDKAFKA, NEW_JAVA, Dialect, until_all_know, visible
 from tests.clients.raw_txn import Producer as RawProducer
 from tests.parts.servers import EtcdServer
 from tests.parts.topics import create_topic
@@ -72,9 +72,8 @@ def test_each_reads_what_the_other_wrote_and_ends_what_it_began(
                 producer.write(other, (name, 1), f"{number} {commit} 1")
                 assert producer.end(other, commit=commit)[-1] == 0
     places = [(name, partition) for partition in range(2)]
+    until_all_know([agent.bootstrap for agent in mixed.both], *places)
     for agent in mixed.both:
-        for place in places:
-            until_stable(agent.bootstrap, place)
         assert values(agent, *places) == ["0 True 0", "1 True 0", "0 True 1", "1 True 1"]
 
 
@@ -85,16 +84,12 @@ def test_groups_of_either_protocol_are_coordinated_by_either(mixed: Mixed) -> No
     create_topic(admin, "plain", 3)
     addresses = {agent.bootstrap for agent in mixed.both}
     names = [f"group-{number}" for number in range(16)]
-    for agent in mixed.both:
-        until(
-            lambda agent=agent: {coordinator(agent.bootstrap, name) for name in names},
-            lambda named: named == addresses,
-        )
-    assert [coordinator(mixed.older.bootstrap, name) for name in names] == [
-        coordinator(mixed.newer.bootstrap, name) for name in names
-    ]
-    by = {coordinator(mixed.older.bootstrap, name): name for name in names}
-    assert by.keys() == addresses
+    # Shards move one after the other, and each hears of it in its own time.
+    named, _ = until(
+        lambda: [[coordinator(each.bootstrap, name) for name in names] for each in mixed.both],
+        lambda told: told[0] == told[1] and {*told[0]} == addresses,
+    )
+    by = dict(zip(named, names, strict=True))
     for at, group in enumerate(by.values()):
         settings = {"group.protocol": "consumer"} if at else {}
         member = story.static_member(mixed.both[at].bootstrap, group, **settings)

@@ -17,7 +17,7 @@ CLIENT = """
 import contextlib, socket, sys
 def connect():
     peer = socket.socket()
-    peer.settimeout(5)
+    peer.settimeout(60)
     peer.connect(("127.0.0.1", int(sys.argv[1])))
     return peer
 def echo(peer):
@@ -25,6 +25,7 @@ def echo(peer):
         peer.send(b"x")
         return peer.recv(1) == b"x"
 peers = []
+sys.stdin.readline()
 with contextlib.suppress(OSError):
     for _ in range(45):
         peers.append(connect())
@@ -66,6 +67,8 @@ async def full_and_free_again() -> tuple[float, bytes, bytes]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
     try:
         await server.start_serving()
+        # Who connected before would be refused.
+        client.stdin.write(b"\n")
         while Echo.made < 10:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)
