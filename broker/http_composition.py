@@ -19,7 +19,7 @@ from broker.admin.log_writes import LogWrites
 from broker.admin.memory_bound import connection_bytes, machine_bytes
 from broker.admin.numbers import numbers_of
 from broker.composition import Parts
-from broker.console import pages, record_pages, record_producing
+from broker.console import figure_pages, pages, record_pages, record_producing
 from broker.console.actions import action_pages
 from broker.console.record_access import RECORDS, RecordAccess
 from broker.edge.dispatch import Dispatcher
@@ -92,12 +92,13 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
     )
     routes = (
         *pages.ROUTES,
+        *figure_pages.ROUTES,
         *record_pages.ROUTES,
         *record_producing.ROUTES,
         *action_pages.ROUTES,
     )
     admin = listener.make_app(view, routes)
-    pages.install(admin)
+    pages.install(admin, node.boot_ms)
     action_pages.install(admin, node)
     calls = DispatchedCalls(node, Dispatcher(node, SERVED), served.tasks)
     admin[RECORDS] = RecordAccess(calls, checker, node.rights, node.now_ms)

@@ -128,11 +128,12 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "console.views": {
             "groups.classic",
             "groups.consumer",
+            "produce",
             "registry",
             "reports",
             "transactions",
         },
-        "console": {"admin", "calls", "console.views", "http", "registry", "rights"},
+        "console": {"admin", "calls", "console.views", "http", "registry", "reports", "rights"},
         "api": {"calls", "node"},
         "composition": {
             "calls",

@@ -134,6 +134,8 @@ SHELLS = {
         "client.tls_failures",
         "cluster.rights_agreement",
         "composition",
+        "console.figure_pages",
+        "console.looking",
         "console.pages",
         "console.record_access",
         "console.record_decoding",

@@ -20,6 +20,7 @@ cluster. What reads the machine waits at a barrier first, as everything of this 
 agent from its memory, and nothing here changes anything.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -27,11 +28,13 @@ from aiohttp import web
 from broker.admin.access import Role
 from broker.admin.requests import ERROR_PAGE, VIEW, RefusedError, current, may
 from broker.console.confirming import done_sentence
+from broker.console.looking import Looking
 from broker.console.rendering import Renderer
 from broker.console.views.access import access_view
 from broker.console.views.cluster import cluster_view
 from broker.console.views.groups import group_view, groups_view
 from broker.console.views.jobs import NUMBERS, jobs_view
+from broker.console.views.live import NO_CURVE, curve_of
 from broker.console.views.page_of_rows import Asked, asked_of
 from broker.console.views.schemas import subject_view, subjects_view
 from broker.console.views.tables import Told, tables_view
@@ -47,10 +50,12 @@ NAME_SHOWN_MAX: Final = 100
 VERSION_DIGITS_MAX: Final = 10
 _NO_FRAME: Final = {"cluster_id": "", "node_name": "", "here": "", "may_act": False, "done": ""}
 RENDERER: web.AppKey[Renderer] = web.AppKey("renderer", Renderer)
+LOOKING: web.AppKey[Looking] = web.AppKey("looking", Looking)
 
 
-def install(app: web.Application) -> None:
-    """Have the admin listener's application draw pages, of errors as well."""
+def install(app: web.Application, now_ms: Callable[[], int]) -> None:
+    """Have the admin listener's application draw pages, of errors as well. `now_ms`: a clock that nobody sets."""
+    app[LOOKING] = Looking(now_ms)
     app[RENDERER] = Renderer()
     app[ERROR_PAGE] = _error
     app[FORMS_BELOW] = "/console/"
@@ -66,7 +71,7 @@ async def _cluster(request: web.Request) -> web.StreamResponse:
 
 async def _topics(request: web.Request) -> web.StreamResponse:
     machine = await current_machine(request)
-    return await page(request, "topics", {"topics": topics_view(machine, _asked(request))})
+    return await page(request, "topics", {"topics": topics_view(machine, asked(request))})
 
 
 async def _topic(request: web.Request) -> web.StreamResponse:
@@ -75,13 +80,13 @@ async def _topic(request: web.Request) -> web.StreamResponse:
     topic = machine.topics.by_name(name)
     if topic is None:
         raise RefusedError(404, f'there is no topic named "{name[:NAME_SHOWN_MAX]}"')
-    view = topic_view(machine, topic, _asked(request).number)
+    view = topic_view(machine, topic, asked(request).number)
     return await page(request, "topic", {"topic": view})
 
 
 async def _groups(request: web.Request) -> web.StreamResponse:
     machine = await current_machine(request)
-    return await page(request, "groups", {"groups": groups_view(machine, _asked(request))})
+    return await page(request, "groups", {"groups": groups_view(machine, asked(request))})
 
 
 async def _group(request: web.Request) -> web.StreamResponse:
@@ -90,14 +95,16 @@ async def _group(request: web.Request) -> web.StreamResponse:
     group = machine.groups.get(group_id)
     if group is None:
         raise RefusedError(404, f'there is no group of the id "{group_id[:NAME_SHOWN_MAX]}"')
-    view = group_view(machine, group, _asked(request).number)
-    return await page(request, "group", {"group": view})
+    view = group_view(machine, group, asked(request).number)
+    lag = view.summary.lag
+    curve = curve_of(*request.app[LOOKING].lags(group_id, lag)) if lag is not None else NO_CURVE
+    return await page(request, "group", {"group": view, "lag_curve": curve})
 
 
 async def _transactions(request: web.Request) -> web.StreamResponse:
     machine = await current_machine(request)
     only_open = request.query.get("all", "") != "1"
-    found = transactions_view(machine, _asked(request), only_open=only_open)
+    found = transactions_view(machine, asked(request), only_open=only_open)
     return await page(request, "transactions", {"found": found, "only_open": only_open})
 
 
@@ -105,7 +112,7 @@ async def _tables(request: web.Request) -> web.StreamResponse:
     machine = await current_machine(request)
     view = request.app[VIEW]
     told = Told(view.sources, view.dead_letters)
-    return await page(request, "tables", {"tables": tables_view(machine, _asked(request), told)})
+    return await page(request, "tables", {"tables": tables_view(machine, asked(request), told)})
 
 
 async def _jobs(request: web.Request) -> web.StreamResponse:
@@ -116,7 +123,7 @@ async def _jobs(request: web.Request) -> web.StreamResponse:
 
 async def _schemas(request: web.Request) -> web.StreamResponse:
     machine = await current_machine(request)
-    values = {"subjects": subjects_view(machine, _asked(request))}
+    values = {"subjects": subjects_view(machine, asked(request))}
     return await page(request, "schemas", values)
 
 
@@ -195,7 +202,8 @@ async def current_machine(request: web.Request) -> Machine:
     return (await current(request)).machine
 
 
-def _asked(request: web.Request) -> Asked:
+def asked(request: web.Request) -> Asked:
+    """What of a list somebody wants to see."""
     return asked_of(request.query.get("search", ""), request.query.get("page", ""))
 
 

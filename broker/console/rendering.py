@@ -9,6 +9,7 @@ imported the engine.
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -89,7 +90,9 @@ def _load() -> tuple[dict[str, StaticFile], "jinja2.Environment"]:
         auto_reload=False,
     )
     environment.globals["file"] = lambda name: f"/console/static/{name}?v={digests[name]}"
-    environment.filters.update(count=count_text, size=size_text, duration=duration_text)
+    environment.filters.update(
+        count=count_text, size=size_text, duration=duration_text, ms=ms_text, usd=usd_text
+    )
     for name in environment.list_templates():
         environment.get_template(name)
     return found, environment
@@ -110,6 +113,20 @@ def size_text(size: int) -> str:
         if amount < 1000 or unit == _UNITS[-1]:
             return f"{amount:.3g} {unit}"
     raise AssertionError(size)
+
+
+def ms_text(time_ms: float) -> str:
+    """A bound of a histogram: 16 ms, 2 s."""
+    if math.isinf(time_ms):
+        return "more"
+    return f"{time_ms:.0f} ms" if time_ms < 1000 else f"{time_ms / 1000:.0f} s"
+
+
+def usd_text(amount: float) -> str:
+    """$1,234.50; of less than a cent two digits."""
+    if amount == 0 or amount >= 0.01:
+        return f"${amount:,.2f}"
+    return f"${amount:.2g}" if amount >= 0.0001 else "under $0.0001"
 
 
 def duration_text(time_ms: int) -> str:

@@ -18,7 +18,16 @@ PAGES = (
     "/",
     *(
         f"/console/{name}"
-        for name in ("topics", "groups", "transactions", "tables", "jobs", "schemas")
+        for name in (
+            "topics",
+            "groups",
+            "transactions",
+            "tables",
+            "jobs",
+            "schemas",
+            "live",
+            "costs",
+        )
     ),
 )
 """Of viewers."""
