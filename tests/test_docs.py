@@ -1,6 +1,7 @@
 """Pages, and the code that refers to them, name files and sections that are there."""
 
 import re
+import tomllib
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -122,3 +123,30 @@ def test_code_refers_to_sections_by_their_page_and_all_of_them_are_there() -> No
 def test_architecture_is_one_read() -> None:
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
     assert len(lines) <= ARCHITECTURE_LINES_MAX
+
+
+README_LINES_MAX = 120
+"""A page and a half; what is longer belongs onto a page of docs/."""
+PICTURE_BYTES_MAX = 150_000
+
+
+def test_readme_is_a_page_and_a_half_with_the_two_commands_and_both_pictures() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= README_LINES_MAX
+    assert "\nmake run " in text
+    assert "\nmake test " in text
+    pictures = [ROOT / path for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
+    assert [picture.name for picture in pictures] == ["architecture.svg", "console.png"]
+    assert all(picture.stat().st_size <= PICTURE_BYTES_MAX for picture in pictures)
+
+
+def test_readme_says_why_each_package_is_there() -> None:
+    """Of those that an agent or the exporter asks for; some stand together in a row."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["export"]]
+    names = {re.split(r"[\[>=<;]", text)[0] for text in asked} - {"typing-extensions"}
+    rows = re.findall(
+        r"^\| ([\w., -]+?)(?: \(in [^)]*\))? \| ", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    told = {name for row in rows for name in row.split(", ")}
+    assert names - told == set()

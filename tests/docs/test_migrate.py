@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from tests.docs.blocks import ROOT, blocks
 from tests.parts import install
@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "howto" / "migrate.md"
 TOPIC, GROUP = "orders", "readers"
 PARTITIONS, RECORDS, READ = 3, 600, 200
 PATIENCE_S = 120.0
+CONFIGS = {"retention.ms": "86400000", "cleanup.policy": "compact,delete"}
 
 
 def said(kafka: str, frazil: str) -> str:
@@ -53,7 +54,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def fill(bootstrap: str) -> None:
-    create_topic(AdminClient({"bootstrap.servers": bootstrap}), TOPIC, PARTITIONS)
+    create_topic(AdminClient({"bootstrap.servers": bootstrap}), TOPIC, PARTITIONS, CONFIGS)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(RECORDS):
         producer.produce(TOPIC, key=f"k{number % 7}", value=f"{number}")
@@ -88,6 +89,13 @@ def place(bootstrap: str) -> int | None:
     return sum(offsets) or None
 
 
+def configs(bootstrap: str) -> dict[str, str]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
+    told = admin.describe_configs([asked])[asked].result(10)
+    return {name: entry.value for name, entry in told.items() if name in CONFIGS}
+
+
 def everything(bootstrap: str) -> dict[int, list[tuple[bytes, bytes]]]:
     """Keys and values of the topic, by partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "looks"})
@@ -107,6 +115,7 @@ def test_all_is_where_it_was_and_a_group_goes_on_without_leaving_a_record_out(
 ) -> None:
     kafka, frazil = pair
     assert everything(frazil) == everything(kafka)
+    assert configs(frazil) == configs(kafka) == CONFIGS
     assert 0 < (place(frazil) or 0) <= READ
     before = reader(kafka)
     left = {message.value() for message in fetched(before, RECORDS - READ)}
