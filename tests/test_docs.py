@@ -130,14 +130,14 @@ README_LINES_MAX = 120
 PICTURE_BYTES_MAX = 150_000
 
 
-def test_readme_is_a_page_and_a_half_with_the_two_commands_and_both_pictures() -> None:
+def test_readme_is_a_page_and_a_half_with_the_two_commands_and_both_images() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= README_LINES_MAX
     assert "\nmake run " in text
     assert "\nmake test " in text
-    pictures = [ROOT / path for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
-    assert [picture.name for picture in pictures] == ["architecture.svg", "console.png"]
-    assert all(picture.stat().st_size <= PICTURE_BYTES_MAX for picture in pictures)
+    images = [ROOT / path for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
+    assert [image.name for image in images] == ["architecture.svg", "console.png"]
+    assert all(image.stat().st_size <= PICTURE_BYTES_MAX for image in images)
 
 
 def test_readme_says_why_each_package_is_there() -> None:
