@@ -1,5 +1,6 @@
 """A bucket that refuses to delete some objects: they stay, and everything goes on around them."""
 
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,17 @@ pytestmark = pytest.mark.integration
 
 CHUNKS = 20
 PATIENCE_S = 60.0
+NUMBERS = itertools.count()
 
 
 def until(met: Callable[[], bool], agent: Frazil, what: str) -> None:
+    """Time passes for the jobs by the log's entries, and an idle agent writes one a minute: topics are made
+    meanwhile, which no chunk is put for."""
+    admin = AdminClient({"bootstrap.servers": agent.bootstrap})
     deadline = time.monotonic() + PATIENCE_S
     while not met():
         assert time.monotonic() < deadline, f"{what}:\n{agent.child.tail()}"
+        create_topic(admin, f"clock-{next(NUMBERS)}", 1)
         time.sleep(0.2)
 
 
