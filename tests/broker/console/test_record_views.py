@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.console.views.record_batches import (
@@ -170,7 +170,13 @@ def test_records_of_a_batch_come_in_slices_within_what_was_asked_for() -> None:
 
 
 def read_all(
-    logs: dict[int, list[int]], *, goes_back: bool, limit: int, cuts: list[int], batch: int
+    logs: dict[int, list[int]],
+    *,
+    goes_back: bool,
+    limit: int,
+    cuts: list[int],
+    batch: int,
+    step: int,
 ) -> list[list[tuple[int, int]]]:
     """All pages of partitions that have records at these offsets, a fetch giving so many at a time."""
     pages: list[list[tuple[int, int]]] = []
@@ -193,7 +199,8 @@ def read_all(
                 break
             for one in wanted:
                 base = one.offset - one.offset % batch
-                reached = base + batch
+                # What cannot be read is passed over from the middle of a batch on.
+                reached = min(base + batch, one.offset + step)
                 found = [
                     FoundRecord(one.partition, Record(offset=each, timestamp=each), HEADER)
                     for each in logs[one.partition]
@@ -223,11 +230,17 @@ LOGS = st.dictionaries(
     st.integers(1, 10),
     st.lists(st.integers(1, 4), max_size=3),
     st.integers(1, 9),
+    st.integers(1, 9),
 )
+@example({0: list(range(60))}, True, 2, [], 9, 9)
+@example({0: list(range(60))}, True, 2, [], 9, 2)
+@example({0: [*range(19), 49]}, True, 1, [], 4, 9)
+@example({0: list(range(60)), 1: list(range(0, 60, 7))}, True, 1, [1], 8, 5)
+@example({0: list(range(60)), 1: list(range(0, 60, 7))}, False, 3, [1], 8, 5)
 def test_pages_have_every_record_once_in_the_order_of_its_partition_wherever_reading_stops(
-    logs: dict[int, list[int]], goes_back: bool, limit: int, cuts: list[int], batch: int
+    logs: dict[int, list[int]], goes_back: bool, limit: int, cuts: list[int], batch: int, step: int
 ) -> None:
-    pages = read_all(logs, goes_back=goes_back, limit=limit, cuts=cuts, batch=batch)
+    pages = read_all(logs, goes_back=goes_back, limit=limit, cuts=cuts, batch=batch, step=step)
     seen = list(itertools.chain(*pages))
     for number, offsets in logs.items():
         mine = [offset for partition, offset in seen if partition == number]
