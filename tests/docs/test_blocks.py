@@ -25,7 +25,7 @@ from broker.config.topic_configs import TABLE_OF_TOPICS
 from broker.config.values import SettingsError
 from broker.reports import project_file
 from iceberg_export import settings as export_settings
-from tests.docs import programs, shell
+from tests.docs import programs, references, shell
 from tests.docs.blocks import PAGES, ROOT, Block, blocks
 from tests.docs.programs import WrongError
 
@@ -208,6 +208,23 @@ def test_no_page_has_code_that_is_only_indented() -> None:
     fence = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
     indented = re.compile(r"\n\n(?: {4}|\t)(?![ *`-]|\d+\. )")
     assert not [page for page in PAGES if indented.search(fence.sub("", page.read_text()))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_a_page_names_are_there(page: Path) -> None:
+    """Whatever stands behind them: what is named is often a part of what is typed."""
+    headings = re.findall(r"^## (frazil .*)$", references.commands(), re.MULTILINE)
+    there = {tuple(words.split()) for words in headings}
+    named = {
+        tuple(words.split())
+        for words in re.findall(r"`(frazil [a-z]+(?: [a-z][a-z-]*)?)", page.read_text())
+    }
+    strange = {
+        words
+        for words in named
+        if not any(one[: len(words)] == words or words[: len(one)] == one for one in there)
+    }
+    assert strange == set()
 
 
 @pytest.mark.parametrize(
