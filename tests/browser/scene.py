@@ -18,6 +18,12 @@ from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
 from tests.parts.topics import create_topic
 
 TOPICS = {"orders": 4, "payments": 2, "shipments": 1}
+SHIPMENTS = (
+    ("ord-1041", '{"order": 1041, "to": "Turku", "parcels": 2}'),
+    ("ord-1042", '{"order": 1042, "to": "Oslo", "parcels": 1}'),
+    ("ord-1043", '{"order": 1043, "to": "Kiruna", "parcels": 5}'),
+)
+"""Keys and values."""
 GROUP, OPEN, SUBJECT = "billing", "billing-1", "orders-value"
 SCHEMAS = (
     [{"name": "id", "type": "long"}],
@@ -53,6 +59,7 @@ def scene(folder: Path, etcd: EtcdServer, minio: MinioServer) -> Iterator[Scene]
         for name, partitions in TOPICS.items():
             create_topic(admin, name, partitions)
         _write_schemas(registry)
+        _ship(cluster.bootstrap)
         load = Load(cluster.bootstrap, "orders", per_second=100, topic_is_there=True)
         load.start()
         with _open_transaction(cluster.bootstrap), _member(cluster.bootstrap):
@@ -70,6 +77,13 @@ def _open_transaction(bootstrap: str) -> Iterator[None]:
     assert producer.flush(WAIT_S) == 0
     yield
     producer.abort_transaction(WAIT_S)
+
+
+def _ship(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key, value in SHIPMENTS:
+        producer.produce("shipments", value, key=key, headers=[("source", b"shop")])
+    assert producer.flush(WAIT_S) == 0
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from tests.browser.looking import (
     links,
     looking,
 )
-from tests.browser.scene import GROUP, OPEN, SUBJECT, TOPICS, Scene
+from tests.browser.scene import GROUP, OPEN, SHIPMENTS, SUBJECT, TOPICS, Scene
 from tests.clients.conftest import QUICK_PUTS
 from tests.faults.load import Load
 from tests.parts.servers import EtcdServer, FrazilCluster, MinioServer
@@ -58,7 +58,7 @@ def pages(page: Page, start: str) -> Iterator[str]:
 
 def screenshot(page: Page, name: str, folder: Path) -> None:
     """One of the docs'; put where it is asked for, or away."""
-    target = Path(SCREENSHOTS or folder) / f"console-{name}.png"
+    target = Path(SCREENSHOTS or folder) / f"{name}.png"
     page.screenshot(path=target, animations="disabled")
     assert target.stat().st_size > 10_000
 
@@ -107,9 +107,9 @@ def test_the_first_page_shows_agents_topics_and_jobs(
         page.goto(shown.url())
         expect(tile(page, "Agents")).to_have_text("3")
         expect(tile(page, "Topics")).to_have_text(str(len(TOPICS)))
-        screenshot(page, "cluster", tmp_path)
+        screenshot(page, "console", tmp_path)
         page.emulate_media(color_scheme="dark")
-        screenshot(page, "dark", tmp_path)
+        screenshot(page, "console-dark", tmp_path)
 
 
 def test_a_first_view_is_small(chromium: Browser, shown: Scene) -> None:
@@ -174,9 +174,32 @@ def test_whoever_reads_is_there_with_their_lag_and_whoever_writes_in_a_transacti
         page.goto(shown.url(f"/console/group?id={GROUP}"))
         expect(page.get_by_role("main")).to_contain_text("reader")
         expect(page.get_by_role("main")).to_contain_text("orders")
-        screenshot(page, "group", tmp_path)
+        screenshot(page, "console-group", tmp_path)
         page.goto(shown.url("/console/transactions"))
         expect(page.get_by_role("main")).to_contain_text(OPEN)
+
+
+def test_records_are_shown_and_found_by_a_word_in_them(
+    chromium: Browser, shown: Scene, tmp_path: Path
+) -> None:
+    with looking(chromium) as page:
+        page.goto(shown.url("/console/records?topic=shipments&from=beginning"))
+        keys = [key for key, _ in SHIPMENTS]
+        for key in keys:
+            expect(page.get_by_role("main")).to_contain_text(key)
+        screenshot(page, "console-records", tmp_path)
+        page.get_by_label("Text in them").fill("oslo")
+        page.get_by_role("button", name="Look").click()
+        expect(page.get_by_role("rowheader")).to_have_count(1)
+        expect(page.get_by_role("main")).to_contain_text("Oslo")
+        page.get_by_role("rowheader").get_by_role("link").click()
+        expect(page.get_by_role("main")).to_contain_text(keys[1])
+
+
+def test_live_figures_draw_curves_while_somebody_looks(chromium: Browser, shown: Scene) -> None:
+    with looking(chromium) as page:
+        page.goto(shown.url("/console/live"))
+        expect(page.locator("svg polyline").first).to_be_attached(timeout=PATIENCE_MS)
 
 
 def test_the_cluster_is_watched_while_one_of_its_agents_is_killed_and_then_the_one_that_shows_it(
