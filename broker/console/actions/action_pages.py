@@ -48,8 +48,6 @@ class Action(NamedTuple):
     """What operators may do."""
 
     path: str
-    back: str
-    """The page to go to where not even a confirmation can be shown."""
     plan: Callable[[Operator, Parameters], Awaitable[Confirmation]]
     """Raises RefusalError, KafkaError."""
     do: Callable[[Operator, Parameters], Awaitable[Done]]
@@ -57,16 +55,14 @@ class Action(NamedTuple):
 
 
 ACTIONS: Final = (
-    Action("/console/topic/create", topics.LIST, topics.plan_creation, topics.create),
-    Action("/console/topic/delete", topics.LIST, topics.plan_deletion, topics.delete),
-    Action("/console/topic/partitions", topics.LIST, topics.plan_growth, topics.grow),
-    Action("/console/topic/config", topics.LIST, topics.plan_config, topics.change_config),
-    Action("/console/group/delete", groups.LIST, groups.plan_deletion, groups.delete),
-    Action("/console/group/remove", groups.LIST, groups.plan_removal, groups.remove),
-    Action("/console/group/reset", groups.LIST, groups.plan_reset, groups.reset),
-    Action(
-        "/console/transaction/abort", transactions.LIST, transactions.plan_abort, transactions.abort
-    ),
+    Action("/console/topic/create", topics.plan_creation, topics.create),
+    Action("/console/topic/delete", topics.plan_deletion, topics.delete),
+    Action("/console/topic/partitions", topics.plan_growth, topics.grow),
+    Action("/console/topic/config", topics.plan_config, topics.change_config),
+    Action("/console/group/delete", groups.plan_deletion, groups.delete),
+    Action("/console/group/remove", groups.plan_removal, groups.remove),
+    Action("/console/group/reset", groups.plan_reset, groups.reset),
+    Action("/console/transaction/abort", transactions.plan_abort, transactions.abort),
 )
 
 

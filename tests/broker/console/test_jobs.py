@@ -70,3 +70,27 @@ async def test_the_page_of_jobs_names_all_of_them() -> None:
         for kind in JobKind:
             assert kind.name.lower() in words(html)
         assert "Log since the older" in words(html)
+
+
+@pytest.mark.real_loop
+async def test_where_agents_share_a_port_numbers_are_those_of_all_of_them() -> None:
+    class Both:
+        async def metrics(self) -> bytes:
+            lines = ("frazil_produce_records_total 7.0", 'frazil_topics{worker="w1"} 3.0')
+            bucket = 'frazil_request_seconds_bucket{api="Produce",le="+Inf"} 9.0'
+            return "\n".join([*lines, bucket, "frazil_ready 1.0", ""]).encode()
+
+        async def readiness(self) -> dict:
+            return {"ready": True, "reasons": []}
+
+    async with serving() as running:
+        view = running.agent.admin
+        alone = await view.joined_numbers({"frazil_topics"})
+        assert alone == {("frazil_topics", frozenset()): 0}
+        view.joined = Both()
+        found = await view.joined_numbers({"frazil_produce_records", LATENCY, "frazil_topics"})
+        assert sorted(found.values()) == [3.0, 7.0, 9.0]
+        assert found["frazil_produce_records", frozenset()] == 7.0
+        _, html = await page(running, "/console/live")
+        assert "What all agents that share this port served" in words(html)
+        view.joined = None
