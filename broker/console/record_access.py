@@ -46,9 +46,10 @@ class RecordAccess:
             requester, api, operation, ResourceType.TOPIC, topic
         ):
             return
-        raise RefusedError(
-            403, f"{told(requester.principal)} is denied operation {operation.name} on this topic"
-        )
+        said = f"{told(requester.principal)} is denied operation {operation.name} on this topic"
+        if requester.is_anonymous:
+            said += "; nobody is asked for a name here until http.roles.reader or http.roles.operator has one"
+        raise RefusedError(403, said)
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[None]:

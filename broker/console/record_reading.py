@@ -124,6 +124,11 @@ class RecordReader:
             except LocalCallError as error:
                 self._note(str(error))
                 break
+        for number in search.unfinished:
+            self._note(
+                f"Partition {number} was not read to the end of what was begun, within the bounds of a page: ask again,"
+                " or look at it by itself."
+            )
         shown = search.page()
         further = search.further(shown)
         return Read(

@@ -171,6 +171,11 @@ class RecordSearch:
         self._windows.pop(partition, None)
         next(each for each in self.places if each.partition == partition).is_stuck = True
 
+    @property
+    def unfinished(self) -> list[int]:
+        """Partitions of which something was begun that does not count, since its end was not reached."""
+        return list(self._windows)
+
     # What the page is.
 
     def page(self) -> list[FoundRecord]:

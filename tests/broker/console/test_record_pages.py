@@ -343,7 +343,7 @@ async def test_where_rights_are_on_a_reader_and_an_operator_need_read_on_the_top
         client = await running.connect()
         await create(client, "orders")
         await produce(client, "orders", numbered(1))
-        await client.call(apis.CREATE_ACLS, 2, allow_read("may", "orders"))
+        await client.call(apis.CREATE_ACLS, 2, allow_read("User:may", "orders"))
         for path in PATHS:
             for name, expected in (("rea", 403), ("ope", 403), ("may", 200)):
                 status, html = await page(running, path, **said_by(name))
@@ -357,14 +357,37 @@ async def test_where_rights_are_on_a_reader_and_an_operator_need_read_on_the_top
     assert first["api"] == "HTTP GET /console/records"
 
 
-def allow_read(user: str, topic: str) -> messages.CreateAclsRequest:
+async def test_whoever_says_the_token_reads_by_an_acl_for_its_principal() -> None:
+    token = "a-token-of-some-length"
+    flags = (
+        f"http.token={token}",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:ANONYMOUS",
+    )
+    async with serving(None, *flags) as running:
+        client = await running.connect()
+        await create(client, "orders")
+        said = {"Authorization": f"Bearer {token}"}
+        assert (await page(running, PATHS[0], **said))[0] == 403
+        await client.call(apis.CREATE_ACLS, 2, allow_read("Token:http.token", "orders"))
+        assert (await page(running, PATHS[0], **said))[0] == 200
+
+
+async def test_whom_nobody_asks_for_a_name_reads_nothing_where_rights_are_on() -> None:
+    flags = ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",)
+    async with serving(None, *flags) as running:
+        status, html = await page(running, PATHS[0])
+        assert (status, "http.roles.reader" in words(html)) == (403, True)
+
+
+def allow_read(principal: str, topic: str) -> messages.CreateAclsRequest:
     return messages.CreateAclsRequest(
         creations=[
             messages.AclCreation(
                 resource_type=2,
                 resource_name=topic,
                 resource_pattern_type=3,
-                principal=f"User:{user}",
+                principal=principal,
                 host="*",
                 operation=3,
                 permission_type=3,

@@ -247,6 +247,17 @@ def test_pages_have_every_record_once_in_the_order_of_its_partition_wherever_rea
         assert mine == (offsets[::-1] if goes_back else offsets)
 
 
+def test_a_window_that_was_not_read_to_its_end_shows_nothing_and_is_told_of() -> None:
+    place = Place(0, 0, 100, 100, lambda first, stop, _: stop - first)
+    search = RecordSearch([place], goes_back=True, limit=10, window=10, window_max=10, bytes_max=1)
+    search.wanted(begins=True)
+    kept = Kept(90, 10, goes_back=True)
+    kept.add([FoundRecord(0, Record(offset=90), HEADER)])
+    kept.reach(95)
+    search.took(0, kept)
+    assert (search.unfinished, search.page(), search.further([])) == ([0], [], {0: 100})
+
+
 def test_a_window_has_no_more_bytes_than_it_may() -> None:
     place = Place(0, 0, 1000, 1000, lambda first, stop, _: (stop - first) * 10_000)
     search = RecordSearch(
