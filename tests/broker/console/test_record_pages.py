@@ -16,11 +16,13 @@ from broker.calls.local_calls import LocalCallError
 from broker.console import record_access, record_pages, record_reading
 from broker.console.record_reading import Bounds
 from broker.edge import local_calls
+from broker.edge.local_calls import CLIENT_ID
 from protocol import apis, messages
 from protocol.compression import Codec
 from protocol.records import TRANSACTIONAL, Record, build_batch
 from protocol.schemas.frames import frame_head
 from tests.broker.agents import serving
+from tests.broker.handlers.test_quotas import altering, entry
 from tests.broker.registry.client import RECORD, Registry
 from tests.kit import requests
 from tests.kit.sockets import Place, Running, SocketClient
@@ -433,3 +435,15 @@ async def test_more_pages_than_may_be_read_at_a_time_are_told_to_come_back(monke
         assert [each.result()[0] for each in done] == [503]
         held.set()
         assert sorted([status for status, _ in await asyncio.gather(*some)]) == [200, 200, 503]
+
+
+async def test_pages_of_records_take_of_the_quotas_of_whoever_looks() -> None:
+    async with serving() as running:
+        client = await running.connect()
+        await create(client, "orders")
+        await produce(client, "orders", [Record(value=b"x" * 100_000, timestamp=1)])
+        console = entry((("client-id", CLIENT_ID),), ("consumer_byte_rate", 1))
+        await client.call(apis.ALTER_CLIENT_QUOTAS, 1, altering(console))
+        # As for consumers, the first answer may take what it likes; the next ones wait for it.
+        said = [words((await page(running, PATHS[0]))[1]) for _ in range(3)]
+        assert "more than a quota allows: wait" in said[-1]
