@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
@@ -19,6 +19,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from tests.parts.process import free_port
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
+from tests.parts.topics import create_topic
 
 pytestmark = pytest.mark.integration
 
@@ -46,8 +47,7 @@ def cluster(
 
 
 def create(cluster: Cluster, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
+    create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap}), topic, 1)
 
 
 def page(agent: Frazil, path: str, form: dict[str, str] | None = None) -> str:
