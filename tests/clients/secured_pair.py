@@ -96,10 +96,11 @@ class Secured(NamedTuple):
     kafka: Side
     frazil: Side
 
-    def both(self, words: str, given: str = "") -> Told:
-        """What both tell, which is the same. Reads are repeated: Kafka's brokers hear of changes a moment after
-        its controller."""
-        patience_s = PATIENCE_S if _READS & {*words.split()[:2]} else 0
+    def both(self, words: str, given: str = "", *, changes_nothing: bool = False) -> Told:
+        """What both tell, which is the same. Reads are repeated, as is whatever else changes nothing: Kafka's brokers
+        hear of changes a moment after its controller."""
+        is_repeated = changes_nothing or _READS & {*words.split()[:2]}
+        patience_s = PATIENCE_S if is_repeated else 0
         deadline = time.monotonic() + patience_s
         while True:
             kafka, frazil = (side.told(words, given) for side in self)
