@@ -1,11 +1,16 @@
 """Clusters whose jobs run when a test asks for it, and what their admin listeners tell."""
 
+import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from broker.cli.admin_client import AgentPlace, ask
+from broker.cli.command_result import ToolError
+from broker.cli.log import log_tail
 from tests.parts.servers import FrazilCluster
+from tests.parts.topics import patiently
 
 T = TypeVar("T")
 
@@ -24,6 +29,15 @@ EAGER = (
 """Settings under which jobs find something to do when they are asked to, and only then."""
 
 
+def ended_rounds(agent: AgentPlace, job: str, *, after: int) -> int:
+    """Rounds of a job that were reported behind this position of the log, as those that are asked for always are.
+    Times of reports do not tell them apart: the log's time may stand still between two."""
+    entries = map(json.loads, log_tail.tail(agent, after=after, follow=False, as_json=True))
+    commands = [command for entry in entries for command in entry["commands"]]
+    reports = [row for row in commands if row["command"] == "ReportJob"]
+    return sum(row["job"] == job.upper() and not row["running"] for row in reports)
+
+
 class Bounded(NamedTuple):
     """A cluster: where its clients connect, and where one of its agents is asked."""
 
@@ -40,25 +54,25 @@ class Bounded(NamedTuple):
 
     def run(self, job: str) -> None:
         """Ask for a round of a job."""
-        ask(AgentPlace(self.agent), f"/jobs/{job}/run", method="POST")
+        self._asked(f"/jobs/{job}/run", method="POST")
 
     def run_through(self, job: str, *, seconds: float = SOON_S) -> None:
         """Have a round of a job, and wait for its end: one that goes on, or one that is asked for beside
         it, would meddle with what the test does next."""
-        before = self._job(job)["reported_ms"]
+        begun = self._asked("/jobs")["position"]
         self.run(job)
         deadline = time.monotonic() + seconds
-        while (row := self._job(job))["running"] or row["reported_ms"] in (0, before):
+        while not ended_rounds(AgentPlace(self.agent), job, after=begun):
+            row = next(each for each in self._asked("/jobs")["jobs"] if each["job"] == job)
             assert time.monotonic() < deadline, f"no end of the round: {row}"
             # What was asked for before somebody held the job is not answered.
             if row["claimed"] > row["requested"]:
                 self.run(job)
             time.sleep(0.05)
 
-    def _job(self, job: str) -> dict[str, Any]:
-        view = ask(AgentPlace(self.agent), "/jobs")
-        row: dict[str, Any] = next(each for each in view["jobs"] if each["job"] == job)
-        return row
+    def _asked(self, path: str, *, method: str = "GET") -> dict[str, Any]:
+        """What the agent answers, again when it refuses: for a moment it may have no session, or have stood still."""
+        return patiently(partial(ask, AgentPlace(self.agent), path, method=method), ToolError)
 
     def run_until(
         self,
@@ -79,7 +93,7 @@ class Bounded(NamedTuple):
 
     def partition(self, topic: str, index: int = 0) -> dict[str, int]:
         """Where the records of a partition lie."""
-        found: dict[str, Any] = ask(AgentPlace(self.agent), f"/topics/{topic}?from={index}")
+        found = self._asked(f"/topics/{topic}?from={index}")
         row: dict[str, int] = found["partitions"][0]
         return row
 

@@ -1,5 +1,6 @@
 """The agent that has the jobs is killed, and its worker: what is written stays, all is bounded."""
 
+import contextlib
 import os
 import signal
 import time
@@ -23,10 +24,11 @@ def _holder(cluster: FrazilCluster) -> Frazil:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         for index, agent in enumerate(cluster.agents):
-            if agent.ready:
+            # One that is ready may have no session a moment later.
+            with contextlib.suppress(OSError, AssertionError):
                 jobs = get_json(agent.http_port, "/jobs")["jobs"]
                 holders = {job["node_name"] for job in jobs}
-                if holders == {f"agent{index}"}:
+                if agent.ready and holders == {f"agent{index}"}:
                     return agent
         assert time.monotonic() < deadline, "nobody has the jobs"
         time.sleep(0.2)

@@ -3,7 +3,6 @@
 The log's file under one agent, and a backup of etcd, restored by etcd's own tool, under three.
 """
 
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from broker.cli.admin_client import AgentPlace, ask
-from broker.cli.log import log_tail
+from tests.clients.bounded import ended_rounds
 from tests.faults.disaster import REFUSED, ends_refused
 from tests.faults.load import Load, assert_nothing_lost
 from tests.faults.wire import batch, produce_error
@@ -43,17 +42,9 @@ def _collect(agent: Frazil, rounds: int) -> None:
     for number in range(rounds):
         ask(place, "/jobs/collect/run", method="POST")
         deadline = time.monotonic() + 60
-        while _ended_rounds(place, begun) <= number:
+        while ended_rounds(place, "collect", after=begun) <= number:
             assert time.monotonic() < deadline, agent.child.tail()
             time.sleep(0.05)
-
-
-def _ended_rounds(agent: AgentPlace, after: int) -> int:
-    """Rounds of the collection that were reported behind this position of the log."""
-    entries = map(json.loads, log_tail.tail(agent, after=after, follow=False, as_json=True))
-    commands = [command for entry in entries for command in entry["commands"]]
-    reports = [row for row in commands if row["command"] == "ReportJob"]
-    return sum(row["job"] == "COLLECT" and not row["running"] for row in reports)
 
 
 def _chunks(store: Path) -> list[str]:

@@ -4,6 +4,7 @@ A folder gets the files: `authority.pem`, which clients trust, and `agent.pem`, 
 certificate for 127.0.0.1 and localhost. Settings are Kafka's, for agents and for Kafka's own broker.
 """
 
+import contextlib
 import http.client
 import os
 import secrets
@@ -119,8 +120,10 @@ def connected(port: int, who: Identity | None, *, seconds: float = 60.0) -> sock
     if who is None:
         return plain
     context = ssl.create_default_context(cafile=str(who.authority))
-    secured = context.wrap_socket(plain, server_hostname="localhost")
-    _log_in(secured, who)
+    with contextlib.ExitStack() as opened:
+        secured = opened.enter_context(context.wrap_socket(plain, server_hostname="localhost"))
+        _log_in(secured, who)
+        opened.pop_all()  # Who is logged in closes it.
     return secured
 
 

@@ -23,6 +23,8 @@ MIGRATIONS: Final = (
 )
 IN_ONE: Final = 50
 """Changes in a transaction."""
+MARKED: Final = 20
+"""Rows of each table."""
 
 
 class Shop:
@@ -52,14 +54,22 @@ class Shop:
             self._run(self._some)
 
     def mark(self) -> bytes:
-        """What the last change so far, of an order of its own, has in its values and no other has."""
+        """What the last changes so far have in their values and no others have: of so many rows of both tables that
+        some are in each partition."""
         self._marks += 1
         mark = f"mark {self._marks}."
-        sql = (
-            "INSERT INTO orders (id, customer, city, paid) VALUES (-1, 0, %s, true)"
+        order = (
+            "INSERT INTO orders (id, customer, city, paid) VALUES (%s, 0, %s, true)"
             " ON CONFLICT (id) DO UPDATE SET city = excluded.city"
         )
-        self._run(lambda cursor: cursor.execute(sql, (mark,)))
+        stock = "INSERT INTO stock (place, item, count) VALUES (%s, %s, 0)"
+
+        def leave(cursor: psycopg.Cursor) -> None:
+            for number in range(MARKED):
+                cursor.execute(order, (-1 - number, mark))
+                cursor.execute(stock, (mark, number))
+
+        self._run(leave)
         return mark.encode()
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.integration
 CHANGES: Final = int(os.environ.get("CHANGES", "6000"))
 """`make debezium CHANGES=n` makes others."""
 PREFIX: Final = "shop.public."
+PARTITIONS: Final = 3
 CONFIGS: Final = {
     "frazil.iceberg.envelope": "debezium",
     "frazil.iceberg.envelope.transactions": "true",
@@ -81,7 +82,7 @@ def running(folder: Path) -> Iterator[Parts]:
         ends.enter_context(agent)
         admin = AdminClient({"bootstrap.servers": agent.bootstrap})
         for table in ("orders", "stock"):
-            create_topic(admin, PREFIX + table, 3, CONFIGS)
+            create_topic(admin, PREFIX + table, PARTITIONS, CONFIGS)
         connect = worker(folder / "connect", postgres, agent, registry)
         ends.callback(connect.child.stop)
         yield Parts(postgres, agent, connect)
@@ -159,16 +160,17 @@ def topics_of(job: Job) -> list[Topic]:
 
 
 def wait_for(parts: Parts, mark: bytes) -> None:
-    """Until the change with that mark is in its topic: all before are, then."""
+    """Until changes with that mark are in every partition: all before are, then, since each has its order."""
     config = {"bootstrap.servers": parts.agent.bootstrap, "group.id": mark.decode()}
     consumer = Consumer({**config, "auto.offset.reset": "earliest"})
-    consumer.subscribe([PREFIX + "orders"])
+    consumer.subscribe([PREFIX + table for table in ("orders", "stock")])
     deadline = time.monotonic() + PATIENCE_S
-    while True:
+    seen: set[tuple[str | None, int | None]] = set()
+    while len(seen) < 2 * PARTITIONS:
         assert time.monotonic() < deadline, parts.connect.child.tail()
         message = consumer.poll(1)
         if message is not None and mark in (message.value() or b""):
-            break
+            seen.add((message.topic(), message.partition()))
     consumer.close()
 
 
