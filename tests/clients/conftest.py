@@ -5,9 +5,12 @@ sees whether it is the client, or the test, that behaves like that.
 """
 
 import os
+import ssl
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from kafka.net.transport import KafkaSSLTransport
 
 from tests.clients.bounded import EAGER, Bounded
 from tests.clients.kafka_tools import KafkaTools
@@ -90,6 +93,23 @@ def kafkajs() -> Iterator[MemberHost]:
     host = kafkajs_host()
     yield host
     host.stop()
+
+
+@pytest.fixture
+def python_sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes those of kafka-python over TLS. It leaves one open whose handshake goes on while its client is closed,
+    and the collector would warn of it in whatever test comes."""
+    made: list[ssl.SSLSocket] = []
+    begin = KafkaSSLTransport.__init__
+
+    def recorded(self: KafkaSSLTransport, *arguments: Any, **configs: Any) -> None:
+        begin(self, *arguments, **configs)
+        made.append(self._sock)
+
+    monkeypatch.setattr(KafkaSSLTransport, "__init__", recorded)
+    yield
+    for each in made:
+        each.close()
 
 
 @pytest.fixture(params=["kafka"] if AGAINST_KAFKA else ["embedded", "three_agents"])

@@ -127,6 +127,7 @@ def test_frazils_own_commands_produce_and_consume_as_was_printed(agent: FrazilDe
     assert commands.frazil("consume", *consuming, "-e") == (0, b"one\ntwo\n", "")
 
 
+@pytest.mark.usefixtures("python_sockets")
 def test_kafka_python_writes_and_reads_with_its_file(folder: Path) -> None:
     settings = runpy.run_path(str(folder / "kafka_python.py"))["SETTINGS"]
     producer = KafkaProducer(**settings)

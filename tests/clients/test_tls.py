@@ -202,6 +202,7 @@ def test_librdkafkas_transactions_end_over_tls(secured: Secured, request) -> Non
     assert consume(secured.librdkafka(secured.tls), topic, 200) == {b"kept"}
 
 
+@pytest.mark.usefixtures("python_sockets")
 def test_kafka_python_writes_and_reads_over_tls(secured: Secured, port: int, request) -> None:
     topic = topic_of(request)
     producer = KafkaProducer(**secured.python(port), linger_ms=5)
