@@ -26,7 +26,8 @@ class Audit:
     twice: list[bytes]
     holes: list[tuple[int, int]]
     """(partition, offset) that should be there and is not."""
-    count: int
+    found: dict[tuple[int, int], bytes]
+    """All that is there, by partition and offset."""
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Load:
     who: Identity | None = None
     """Who writes, where clients have to log in; the topic is somebody else's to create then."""
     topic_is_there: bool = False
+    name: str = ""
+    """What its values begin with, where there is more than one load of a topic."""
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     unfinished: int = 0
@@ -62,11 +65,19 @@ class Load:
 
     def stop(self, *, seconds: float = 60.0) -> None:
         """Send no more, and wait until every record is acknowledged; none may have failed."""
-        self._stop.set()
-        self._thread.join(seconds)
-        assert not self._thread.is_alive(), "the producer did not finish"
+        self.end()
+        self.wait_until_ended(seconds=seconds)
         assert not self.failed, f"{len(self.failed)} records failed: {self.failed[:3]}"
         assert self.unfinished == 0, f"{self.unfinished} records got no answer"
+
+    def end(self) -> None:
+        """Send no more, and wait for nothing."""
+        self._stop.set()
+
+    def wait_until_ended(self, *, seconds: float = 60.0) -> None:
+        """Until no record has a chance any more; some may have failed."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the producer did not finish"
 
     def wait_for_acks(self, count: int, *, seconds: float) -> None:
         """Until `count` more records are acknowledged, their share in each partition."""
@@ -104,7 +115,7 @@ class Load:
             try:
                 producer.produce(
                     self.topic,
-                    value=f"{number:08d}".encode(),
+                    value=f"{self.name}{number:08d}".encode(),
                     partition=number % self.partitions,
                     on_delivery=self._delivered,
                 )
@@ -147,7 +158,7 @@ class Load:
                 for offset in range(end)
                 if (partition, offset) not in found
             ],
-            count=len(found),
+            found=found,
         )
 
 

@@ -49,8 +49,12 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def stop(self, seconds: float = 60.0) -> None:
+    def end(self) -> None:
+        """Each client ends what it is at, and does no more; wait for nothing."""
         self._ending.set()
+
+    def stop(self, seconds: float = 60.0) -> None:
+        self.end()
         for thread in self._threads:
             thread.join(seconds)
             assert not thread.is_alive(), "a worker does not end"

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -66,6 +67,11 @@ class EtcdMember:
 
     def start(self) -> None:
         self.child.start(lambda: self.healthy)
+
+    def lose(self) -> None:
+        """It ends, and its data are gone."""
+        self.child.kill()
+        shutil.rmtree(self._folder / "data")
 
     def ask(self, method: str, **body: Any) -> dict[str, Any]:
         """One of etcd's methods, by its JSON gateway. Raises AssertionError unless it is done."""
@@ -149,6 +155,11 @@ class EtcdCluster:
             member.proxy.mend()
         at_once(EtcdMember.start, [each for each in self.members if not each.child.running])
         until(lambda: all(member.healthy for member in self.members), "a member is not healthy")
+
+    def begin_anew(self) -> None:
+        """All that it had is gone; it runs, and is empty."""
+        at_once(EtcdMember.lose, self.members)
+        at_once(EtcdMember.start, self.members)
 
     def others(self, *members: EtcdMember) -> list[EtcdMember]:
         return [each for each in self.members if each not in members]

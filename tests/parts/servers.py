@@ -58,6 +58,9 @@ class Etcd(Protocol):
     def new_prefix(self) -> str:
         """A key prefix that no other test uses."""
 
+    def begin_anew(self) -> None:
+        """All that it had is gone; it runs, and is empty."""
+
 
 class EtcdServer:
     """One etcd member without fsync: what it forgets in a power cut is not what we test."""
@@ -93,6 +96,11 @@ class EtcdServer:
 
     def stop(self) -> None:
         self.child.stop()
+
+    def begin_anew(self) -> None:
+        self.child.kill()
+        shutil.rmtree(self.data)
+        self.start()
 
     def save(self, backup: Path) -> None:
         """Take a backup of the running server, as `etcdctl snapshot save` does."""

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from tests.clients.bounded import EAGER
-from tests.parts.process import free_port
+from tests.parts.process import Child, free_port
 from tests.parts.servers import EtcdServer, Frazil
 
 FOR_EVER = "2147483647"
@@ -36,8 +36,7 @@ class KeptAgent(Frazil):
         super().__init__(folder, "serve")
         self.bootstrap = f"{host}:{self.port}"
         self.registry = f"http://127.0.0.1:{free_port()}"
-        self._this_release = self.child.argv[:1], self.child.env
-        self._command = self.child.argv[:1]
+        self.release = ReleaseOf(self.child)
         self.be(package)
         own = (
             f"listen={self.bootstrap}",
@@ -50,16 +49,29 @@ class KeptAgent(Frazil):
 
     def be(self, package: Path | None) -> None:
         """From its next start on it is of this release, under the same name and addresses."""
-        arguments = self.child.argv[len(self._command) :]
-        self._command, env = self._this_release
-        if package is not None:
-            self._command = [sys.executable, "-m", "broker"]
-            env = env | environment(package)
-        self.child.argv, self.child.env = [*self._command, *arguments], env
+        self.release.be(package)
 
     @property
     def admin(self) -> str:
         return f"http://127.0.0.1:{self.http_port}"
+
+
+class ReleaseOf:
+    """Which release a process is of that runs `frazil`."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._own = self._command = child.argv[:1]
+        self._own_env = child.env
+
+    def be(self, package: Path | None) -> None:
+        """From its next start on; None: this release. Its arguments and variables are what they were."""
+        arguments = self._child.argv[len(self._command) :]
+        self._command, env = self._own, self._own_env
+        if package is not None:
+            self._command = [sys.executable, "-m", "broker"]
+            env = env | environment(package)
+        self._child.argv, self._child.env = [*self._command, *arguments], env
 
 
 def environment(package: Path) -> dict[str, str]:

@@ -1,15 +1,25 @@
-"""The steady load with the time of each acknowledgement, a group that reads what it writes, and a transaction
-that stays open."""
+"""The steady load with the time of each acknowledgement, transactions, and one that stays open; and a group that
+reads what the steady load writes."""
 
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
 from tests.faults.drawn.recorded import Ack
 from tests.faults.load import Load
+from tests.faults.txn_load import Workers
+from tests.parts.topics import create_topic
+
+PER_SECOND = 200
+WORKERS, KEYS = 3, 4
+Found = Mapping[tuple[int, int], bytes]
+"""Values of a topic, by partition and offset."""
 
 POLL_S = 0.2
 COMMIT_S = 10.0
@@ -37,6 +47,7 @@ class Patient:
 
     def __init__(self, bootstrap: str, topic: str, seconds: float) -> None:
         """`seconds`: how long it will be open, at most. Its record is there when this returns."""
+        create_topic(AdminClient({"bootstrap.servers": bootstrap}), topic, 1)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -63,15 +74,39 @@ class Patient:
         return True
 
 
+class Act:
+    """Producers that go on by themselves, from the beginning or from a recovery on: then they are started anew."""
+
+    def __init__(self, bootstrap: str, number: int, steady: str, seconds: float) -> None:
+        """`steady`: a topic that is there; `seconds`: until it is over, at most."""
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        transactions = f"transactions{number}"
+        create_topic(admin, transactions, KEYS)
+        self.load = TimedLoad(
+            bootstrap, steady, per_second=PER_SECOND, topic_is_there=True, name=f"act{number}-"
+        )
+        self.load.start()
+        self.workers = Workers(bootstrap, transactions, KEYS, WORKERS)
+        self.patient = Patient(bootstrap, f"waiting{number}", seconds)
+
+    @property
+    def is_at_work(self) -> bool:
+        return bool(self.load.acks and self.workers.counts["ok"])
+
+    def end(self) -> None:
+        """Begin nothing more; wait for nothing."""
+        self.load.end()
+        self.workers.end()
+
+
 class Readers:
     """Members of one group, each in a thread of its own, that commit what they have read."""
 
     def __init__(self, bootstrap: str, topic: str, count: int) -> None:
-        self.seen: dict[tuple[int, int], bytes] = {}
-        """By partition and offset."""
-        self.wrong: list[str] = []
         self.again = 0
         """Records that were given to one after the other."""
+        self._given: defaultdict[tuple[int, int], set[bytes]] = defaultdict(set)
+        """By partition and offset; one value each, unless the log was lost and begun anew."""
         self._bootstrap, self._topic = bootstrap, topic
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -87,9 +122,27 @@ class Readers:
             thread.join(seconds)
             assert not thread.is_alive(), "a member of the group does not end"
 
-    def lacks(self, acknowledged: dict[bytes, tuple[int, int]]) -> list[bytes]:
+    @property
+    def count(self) -> int:
+        """How many places in the log they were given."""
+        return len(self._given)
+
+    def lacks(self, acknowledged: Mapping[bytes, tuple[int, int]]) -> list[bytes]:
         """What was acknowledged and given to none of them."""
-        return [value for value, place in acknowledged.items() if place not in self.seen]
+        with self._lock:
+            return [
+                value
+                for value, place in acknowledged.items()
+                if value not in self._given.get(place, ())
+            ]
+
+    def wrong(self, found: Found, *, log_was_lost: bool) -> Iterator[str]:
+        """What they were given and is not there. What a log had that was lost may be nowhere."""
+        there = set(found.values())
+        for place, values in self._given.items():
+            for value in values:
+                if value != found.get(place) and (value in there or not log_was_lost):
+                    yield f"the group was given {value!r} at {place}, where {found.get(place)!r} is"
 
     def _run(self, index: int) -> None:
         consumer = Consumer(
@@ -118,13 +171,10 @@ class Readers:
         consumer.close()
 
     def _take(self, message: Any) -> None:
-        place, value = (message.partition(), message.offset()), message.value()
         with self._lock:
-            known = self.seen.setdefault(place, value)
-            if known is not value:
-                self.again += 1
-            if known != value:
-                self.wrong.append(f"the group was given {known!r} and {value!r} at {place}")
+            given = self._given[message.partition(), message.offset()]
+            self.again += message.value() in given
+            given.add(message.value())
 
     def _commit(self, consumer: Consumer) -> None:
         """If it cannot, somebody is given it again."""

@@ -1,16 +1,22 @@
 """A cluster of real processes on links that can be cut, and what befalls them."""
 
+import re
+import signal
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from tests.faults.disaster import planned, position_now, recover, settings_of
 from tests.faults.drawn.link import Link, Network
 from tests.faults.drawn.plan import CLIENTS, STORE, Fault, Stage, link
+from tests.parts.etcd_cluster import EtcdCluster
 from tests.parts.process import Child
-from tests.parts.servers import Etcd, Frazil, FrazilCluster, MinioServer
+from tests.parts.servers import Etcd, Frazil, FrazilCluster, MinioServer, at_once, get_text
 from tests.parts.small_disk import SmallDisk
 from tests.parts.wall_clock import WallClock
+from tests.releases.agents import ReleaseOf
 
 SETTINGS = (
     *("lease.ttl.ms=3000", "session.deadline.ms=2000", "session.read.ms=500"),
@@ -21,11 +27,17 @@ SETTINGS = (
     # A clock that runs ahead is to have all chances to end a transaction, and to delete records.
     "transaction.max.timeout.ms=86400000",
     "log.retention.check.interval.ms=1000",
+    # The log is archived from the beginning.
+    "jobs.start.delay.ms=0",
 )
 START_S_MAX = 20.0
 """So long after a start an agent may still be at it."""
 CLOCK_SKEW = "[clock-skew]"
 """How the last line ends of an agent that does not start since its clock is wrong."""
+
+
+ARCHIVED_S_MAX = 90.0
+"""So long after the last fault the store may lack something of the log."""
 
 
 class Part(Protocol):
@@ -52,11 +64,13 @@ class LinkedCluster:
         stage: Stage,
         clocks: Mapping[str, WallClock],
         disk: SmallDisk | None,
+        older: Path | None,
     ) -> None:
         """`members`: of etcd, by name; they and the store run already. `clocks`: of agents, by name, if they can be
-        set; `disk`: the store's, if it can be full."""
+        set; `disk`: the store's, if it can be full; `older`: the unpacked release that agents are of at first, if
+        it is not this one."""
         self.stage = stage
-        self._clocks, self._disk = clocks, disk
+        self._etcd, self._clocks, self._disk, self._older = etcd, clocks, disk, older
         self._started_wrong: set[str] = set()
         """Agents whose clock was another when they started, or may have been."""
         self._started_s: dict[str, float] = {}
@@ -78,6 +92,14 @@ class LinkedCluster:
             self._lay(network, name, agent, members, minio)
             if clock := clocks.get(name):
                 agent.child.env |= clock.env
+        self._releases = {name: ReleaseOf(agent.child) for name, agent in self.agents.items()}
+        self._are_older: set[str] = set()
+        """Agents."""
+        if older is not None:
+            for name in self.agents:
+                self._change_release(name)
+        self._filler = ThreadPoolExecutor(1, "fills etcd")
+        self._filling: Future[None] | None = None
 
     def _lay(
         self,
@@ -129,6 +151,12 @@ class LinkedCluster:
             case "full":
                 assert self._disk is not None
                 self._disk.fill()
+            case "no-space":
+                # It takes seconds, and others begin meanwhile.
+                self._filling = self._filler.submit(self._members.fill)
+            case "replace":
+                self._killed.add(fault.target)
+                self._child(fault).signal(signal.SIGTERM)
             case _:
                 self._links[fault.target].befall(fault.kind, fault.amount)
 
@@ -145,8 +173,48 @@ class LinkedCluster:
             case "full":
                 assert self._disk is not None
                 self._disk.heal()
+            case "no-space":
+                assert self._filling is not None
+                self._filling.result()
+                self._members.empty()
+            case "replace":
+                self._child(fault).kill()  # If it has not left: it was given its time.
+                self._killed.discard(fault.target)
+                self._change_release(fault.target)
+                self._start(fault.target)
             case _:
                 self._links[fault.target].heal()
+
+    @property
+    def _members(self) -> EtcdCluster:
+        assert isinstance(self._etcd, EtcdCluster)
+        return self._etcd
+
+    def _change_release(self, name: str) -> None:
+        """From its next start on it is of the other one."""
+        self._are_older ^= {name}
+        self._releases[name].be(self._older if name in self._are_older else None)
+
+    def until_archived(self) -> None:
+        """What agents have applied by now is in the store. Raises AssertionError if that does not come."""
+        agents = self.agents.values()
+        head = max(map(position_now, agents))
+        deadline_s = time.monotonic() + ARCHIVED_S_MAX
+        while max(metric(each.http_port, "archive_position") for each in agents) < head:
+            assert time.monotonic() < deadline_s, f"nothing is archived up to {head}"
+            time.sleep(0.1)
+
+    def kill_all(self) -> None:
+        at_once(lambda agent: agent.child.kill(), list(self.agents.values()))
+
+    def lose_the_log(self) -> dict[str, Any]:
+        """What etcd had is gone, and the log begins anew from the store; then all agents run. What recovering told."""
+        self._etcd.begin_anew()
+        agent = next(iter(self.agents.values()))
+        told = planned(agent.child, *settings_of(agent))
+        recover(agent.child, "--yes", *settings_of(agent))
+        self.cluster.start()
+        return told
 
     def _child(self, fault: Fault) -> Child:
         return self._parts[fault.target].child
@@ -169,10 +237,17 @@ class LinkedCluster:
         return found
 
     def start_anew(self) -> None:
-        """Agents that were started with a wrong clock: what was believed then they believe for a day."""
-        for name in self._started_wrong:
+        """Agents that were started with a wrong clock, since what was believed then they believe for a day; and in the
+        end all are of this release."""
+        for name in self._started_wrong | self._are_older:
             self._parts[name].child.kill()
+            if name in self._are_older:
+                self._change_release(name)
             self._start(name)
+
+    def close(self) -> None:
+        """Agents and servers are others' to stop."""
+        self._filler.shutdown()
 
     def _start(self, name: str) -> None:
         self._parts[name].child.start(lambda: True)
@@ -187,3 +262,11 @@ class LinkedCluster:
             "answers lost": sum(each.lost for each in links),
             "starts refused for a wrong clock": self._refusals,
         }
+
+
+def metric(http_port: int, name: str) -> float:
+    """One of an agent's, without labels."""
+    text = get_text(http_port, "/metrics")
+    found = re.search(rf"^frazil_{name} (\S+)$", text, re.MULTILINE)
+    assert found is not None, f"no metric {name}"
+    return float(found[1])

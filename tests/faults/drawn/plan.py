@@ -2,7 +2,8 @@
 
 Several faults may hold at a time, but never two of one target; and never, for longer than
 `BLOCKED_S_MAX`, such that no agent could make progress: that has a running process, its store, a
-majority of etcd's members and clients that reach it.
+majority of etcd's members and clients that reach it. Some runs have an upheaval besides: a rolling
+upgrade, or an etcd that is lost.
 """
 
 import itertools
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 BLOCKED_S_MAX = 12.0
 FIRST_S = 2.0
 """Fine weather at the beginning."""
+APART_S = 1.0
+"""From the end of a fault to the beginning of one that it excludes."""
 GAP_S, GAP_S_MAX = 0.3, (1.5, 4.0, 8.0)
 """From the beginning of one fault to that of the next; the longest is drawn for the whole run."""
 LASTS_S = (0.5, 2.0, 5.0, 9.0)
@@ -28,11 +31,21 @@ PROCESS_KINDS = ("kill", "pause")
 LINK_KINDS = ("cut", "half-open", "slow", "torn", "lost")
 CLOCK_KINDS = ("ahead", "behind", "drift", "wrong-start")
 DISK_KINDS = ("full",)
-KINDS = (*PROCESS_KINDS, *LINK_KINDS, *CLOCK_KINDS, *DISK_KINDS)
-BLOCKING = frozenset(KINDS) - {"slow", "drift"}
+SPACE_KINDS = ("no-space",)
+RELEASE_KINDS = ("replace",)
+LOSS_KINDS = ("log-lost",)
+KINDS = (
+    *(*PROCESS_KINDS, *LINK_KINDS, *CLOCK_KINDS, *DISK_KINDS, *SPACE_KINDS),
+    *(*RELEASE_KINDS, *LOSS_KINDS),
+)
+BLOCKING = frozenset(KINDS) - {"slow", "drift", *LOSS_KINDS}
 """While one of these lasts little or nothing comes from its target."""
+UPHEAVALS = ((), (), RELEASE_KINDS, LOSS_KINDS)
+"""Of a run, each as likely."""
+LOST_S_MIN = 20.0
+"""Shorter runs do not lose their log."""
 EVERY = (2, 5, 20)
-CLIENTS, STORE = "clients", "s3"
+CLIENTS, STORE, ETCD = "clients", "s3", "etcd"
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,11 @@ class Stage:
     """Whether the wall clocks of agents can be set."""
     fills_disks: bool = True
     """Whether the store has a disk that can be full."""
+
+    @property
+    def can_run_out(self) -> bool:
+        """Whether etcd has a quota that it can reach: the one member that starts soon has none."""
+        return self.members > 1
 
     def agent(self, index: int) -> str:
         return f"agent{index}"
@@ -80,7 +98,7 @@ class Fault:
     name: str
     kind: str
     target: str
-    """A process, or a link: "agent1→s3"."""
+    """A process, or a link: "agent1→s3"; or all members of etcd."""
     at_s: float
     seconds: float
     amount: float = 0.0
@@ -102,6 +120,12 @@ class Fault:
                 return f"{self.target} stands still {for_so_long}"
             case "full":
                 return f"the disk of {self.target} is full {for_so_long}"
+            case "no-space":
+                return f"{self.target} has reached its quota {for_so_long}, and refuses what needs space"
+            case "replace":
+                return f"{self.target} leaves, and comes again {self.seconds:g} s later as the other release"
+            case "log-lost":
+                return f"all of {self.target} is lost, agents are killed, and `frazil recover` begins the log anew"
             case "cut":
                 return f"{self.target} is cut {for_so_long}: connections break, new ones too"
             case "half-open":
@@ -137,7 +161,7 @@ def link(of: str, to: str) -> str:
 
 
 def draw(seed: int, seconds: float, stage: Stage) -> list[Fault]:
-    """The plan of a run; all faults are over when its time is.
+    """The plan of a run, in the order of time; all faults are over when its time is.
 
     What cannot be done on this stage is left out in the end: the rest is as it is elsewhere.
     """
@@ -145,19 +169,28 @@ def draw(seed: int, seconds: float, stage: Stage) -> list[Fault]:
     # Half of the kinds, as in the simulator, but some of each sort: a run is about something.
     kinds = {*rng.sample(PROCESS_KINDS, rng.choice((1, 2))), *rng.sample(LINK_KINDS, 3)}
     kinds |= {*rng.sample(CLOCK_KINDS, 2), *rng.sample(DISK_KINDS, rng.choice((0, 1)))}
+    kinds |= {*rng.sample(SPACE_KINDS, rng.choice((0, 1)))}
+    upheaval, lost_s = rng.choice(UPHEAVALS), rng.uniform(0.3, 0.7) * seconds
     faults: list[Fault] = []
+    if upheaval == LOSS_KINDS and seconds >= LOST_S_MIN:
+        # It takes what it takes: the plan stands still meanwhile.
+        faults.append(Fault("fault1", *LOSS_KINDS, ETCD, round(lost_s, 3), 0.0))
+    if upheaval == RELEASE_KINDS:
+        kinds |= {*RELEASE_KINDS}
     at_s, gap_s_max = FIRST_S, rng.choice(GAP_S_MAX)
     while at_s < seconds - min(LASTS_S):
         fault = _drawn(rng, f"fault{len(faults) + 1}", at_s, seconds, kinds, stage)
         if _fits(fault, faults, stage):
             faults.append(fault)
         at_s += rng.uniform(GAP_S, gap_s_max)
-    return [fault for fault in faults if _can(stage, fault)]
+    return sorted((each for each in faults if _can(stage, each)), key=lambda each: each.at_s)
 
 
 def _can(stage: Stage, fault: Fault) -> bool:
     if fault.kind in CLOCK_KINDS:
         return stage.sets_clocks
+    if fault.kind in SPACE_KINDS:
+        return stage.can_run_out
     return stage.fills_disks or fault.kind not in DISK_KINDS
 
 
@@ -179,17 +212,30 @@ def _targets(kind: str, stage: Stage) -> list[str]:
         return stage.links
     if kind in DISK_KINDS:
         return [STORE]
+    if kind in SPACE_KINDS:
+        return [ETCD]
     # Clocks of Go's programs cannot be set.
     return stage.processes if kind in PROCESS_KINDS else stage.agent_names
 
 
 def _fits(fault: Fault, faults: Sequence[Fault], stage: Stage) -> bool:
-    if any(each.target == fault.target and fault.at_s < each.end_s + 1.0 for each in faults):
+    if any(_excludes(each, fault, stage) for each in faults):
         return False
     # A block that it is part of shows here, if it is too long.
     first_s, last_s = fault.at_s - BLOCKED_S_MAX, fault.end_s + BLOCKED_S_MAX
     near = [each for each in faults if each.end_s > first_s and each.at_s < last_s]
     return longest_block_s([*near, fault], stage) <= BLOCKED_S_MAX
+
+
+def _excludes(first: Fault, other: Fault, stage: Stage) -> bool:
+    """Whether what both do cannot be at a time."""
+    if other.at_s >= first.end_s + APART_S or first.at_s >= other.end_s + APART_S:
+        return False
+    if {first.kind, other.kind} & {*LOSS_KINDS}:
+        return True
+    targets = {first.target, other.target}
+    # Each member is written to, and defragmented.
+    return len(targets) == 1 or (ETCD in targets and not targets.isdisjoint(stage.etcd))
 
 
 def longest_block_s(faults: Sequence[Fault], stage: Stage) -> float:
@@ -214,7 +260,7 @@ def _spans(faults: Sequence[Fault]) -> Iterator[tuple[float, float]]:
 
 def _progresses(hit: Collection[str], stage: Stage) -> bool:
     """Whether some agent could, of whose neighbours and links these are hit."""
-    if STORE in hit:
+    if STORE in hit or ETCD in hit:
         return False
     for index in range(stage.agents):
         agent = stage.agent(index)

@@ -29,8 +29,12 @@ class Settled:
 class Recorded:
     seed: int
     seconds: float
+    """Of the plan."""
+    stood_s: float
+    """For so long it stood still."""
     stage: Stage
     faults: Sequence[Fault]
+    """When they came."""
     acks: Sequence[Ack]
     settled: Sequence[Settled]
     counts: Mapping[str, int]
@@ -45,7 +49,14 @@ class Recorded:
             told.append("Wall clocks are right: those of processes cannot be set here.")
         if not self.stage.fills_disks:
             told.append("Disks are never full: the store cannot be given one of its own here.")
+        if not self.stage.can_run_out:
+            told.append("etcd never reaches its quota: it has none here.")
         return told
+
+    @property
+    def over_s(self) -> float:
+        """When the faults were over."""
+        return self.seconds + self.stood_s
 
     @property
     def wrong(self) -> list[str]:

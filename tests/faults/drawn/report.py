@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tests.faults.drawn.plan import Fault
+from tests.faults.drawn.plan import ETCD, Fault
 from tests.faults.drawn.recorded import Ack, Recorded
 
 WIDTH, LEFT, RIGHT = 1000, 130, 10
@@ -24,6 +24,7 @@ svg { width: 100%; height: auto } text { font: 11px sans-serif; fill: currentCol
 .most { stroke: #c2571a; fill: none; stroke-width: 1 }
 .kill { fill: #b3261e } .pause { fill: #c77d0a } .cut { fill: #6a4fa3 } .half-open { fill: #3f7fbf }
 .ahead { fill: #0f8a8a } .behind { fill: #0b5f73 } .drift { fill: #5aa9a0 } .wrong-start { fill: #a3324f }
+.no-space { fill: #9a7d0a } .replace { fill: #2f6f4f } .log-lost { fill: #e0318c }
 .full { fill: #555f6b } .slow { fill: #7a8c2e } .torn { fill: #b0457b } .lost { fill: #8a5a3c }
 .good { color: #2e7d32 } .bad { color: #c62828 }
 body { color: #222; background: #fff }
@@ -102,10 +103,10 @@ def _counts(recorded: Recorded) -> Iterator[str]:
 def _timeline(recorded: Recorded) -> Iterator[str]:
     targets = [
         each
-        for each in (*recorded.stage.processes, *recorded.stage.links)
+        for each in (*recorded.stage.processes, ETCD, *recorded.stage.links)
         if any(fault.target == each for fault in recorded.faults)
     ]
-    end_s = max([recorded.seconds, *(ack.at_s for ack in recorded.acks)])
+    end_s = max([recorded.over_s, *(ack.at_s for ack in recorded.acks)])
     lanes = APART + LANE * len(targets)
     height = lanes + 2 * (PLOT + APART) + 10
     time = _Axis(end_s)
@@ -114,7 +115,7 @@ def _timeline(recorded: Recorded) -> Iterator[str]:
         f'aria-label="faults over acknowledgements and their latency">'
     )
     yield from time.grid(height)
-    over = time.x(recorded.seconds)
+    over = time.x(recorded.over_s)
     yield f'<line class="heal" x1="{over}" x2="{over}" y1="20" y2="{height}"/>'
     for lane, target in enumerate(targets):
         yield from _lane(time, recorded.faults, target, APART + LANE * lane)

@@ -9,7 +9,11 @@ from tests.faults.drawn.plan import (
     BLOCKED_S_MAX,
     CLOCK_KINDS,
     DISK_KINDS,
+    ETCD,
     KINDS,
+    LOSS_KINDS,
+    RELEASE_KINDS,
+    SPACE_KINDS,
     Fault,
     Stage,
     draw,
@@ -28,7 +32,7 @@ def test_a_seed_has_one_plan() -> None:
 def test_every_kind_and_every_target_is_in_the_plans_of_the_first_seeds() -> None:
     faults = [fault for seed in SEEDS for fault in draw(seed, 180, THREE)]
     assert {fault.kind for fault in faults} == set(KINDS)
-    assert {fault.target for fault in faults} == {*THREE.processes, *THREE.links}
+    assert {fault.target for fault in faults} == {*THREE.processes, ETCD, *THREE.links}
 
 
 def test_what_cannot_be_done_here_is_left_out_and_all_else_is_the_same() -> None:
@@ -57,6 +61,36 @@ def test_no_target_is_hit_again_before_it_is_well() -> None:
         for first, second in itertools.combinations(faults, 2):
             if first.target == second.target:
                 assert first.end_s <= second.at_s
+
+
+def test_a_run_has_one_upheaval_or_none() -> None:
+    found = set()
+    for seed in SEEDS:
+        kinds = {fault.kind for fault in draw(seed, 180, THREE)}
+        assert not (kinds & {*RELEASE_KINDS} and kinds & {*LOSS_KINDS})
+        found |= {frozenset(kinds & {*RELEASE_KINDS, *LOSS_KINDS})}
+    assert found == {frozenset(), frozenset(RELEASE_KINDS), frozenset(LOSS_KINDS)}
+
+
+def test_nothing_else_befalls_when_the_log_is_lost() -> None:
+    for seed in SEEDS:
+        faults = draw(seed, 180, THREE)
+        for lost in [fault for fault in faults if fault.kind in LOSS_KINDS]:
+            others = [fault for fault in faults if fault is not lost]
+            assert all(fault.end_s < lost.at_s or lost.at_s < fault.at_s for fault in others)
+
+
+def test_all_members_of_etcd_run_while_it_has_no_space() -> None:
+    for seed in SEEDS:
+        faults = draw(seed, 180, THREE)
+        for full in [fault for fault in faults if fault.kind in SPACE_KINDS]:
+            hit = [fault for fault in faults if fault.target in THREE.etcd]
+            assert all(fault.end_s < full.at_s or full.end_s < fault.at_s for fault in hit)
+
+
+def test_one_member_of_etcd_has_no_quota_that_it_could_reach() -> None:
+    kinds = {fault.kind for seed in SEEDS for fault in draw(seed, 180, ONE)}
+    assert kinds == {*KINDS} - {*SPACE_KINDS}
 
 
 def test_faults_hold_at_the_same_time_too() -> None:
@@ -91,6 +125,10 @@ def test_a_clock_that_is_wrong_takes_its_agent_away_and_one_that_drifts_does_not
     assert blocked_s(("full", "s3")) == 5.0
 
 
+def test_without_space_in_etcd_nobody_makes_progress() -> None:
+    assert blocked_s(("no-space", "etcd"), stage=THREE) == 5.0
+
+
 def test_an_agent_needs_one_member_of_several() -> None:
     links = [("cut", f"agent0→etcd{index}") for index in range(3)]
     alone = Stage(agents=1, members=3)
@@ -107,4 +145,5 @@ def test_one_block_after_the_other_is_one_block() -> None:
 def test_every_fault_says_what_it_is(kind: str) -> None:
     told = Fault("f", kind, "agent1", 1.0, 2.5, 0.5).told()
     assert "agent1" in told
-    assert "2.5 s" in told
+    # It takes what it takes.
+    assert ("2.5 s" in told) == (kind not in LOSS_KINDS)

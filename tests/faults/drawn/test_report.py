@@ -22,6 +22,7 @@ def recorded(*anomalies: str, took_s: float | None = 1.5, stage: Stage = EVERYTH
     return Recorded(
         seed=17,
         seconds=12,
+        stood_s=0.0,
         stage=stage,
         faults=FAULTS,
         acks=[Ack(-1.0, 0.1), *(Ack(at / 10, 0.004 * (1 + at % 7)) for at in range(140))],
