@@ -269,6 +269,8 @@ class LocalLog(MetadataLog, Protocol):
         """As `append`, once `first` has returned; it may block, and runs in another thread.
 
         When it raises, so does this, FirstFailedError. Of one entry's calls `first` is to succeed once:
-        called again after that it has nothing to do and raises nothing.
+        called again after that it has nothing to do and raises nothing. Appends take effect in the order
+        in which they were called, also those that were not answered in time: so when one fails for what
+        was to be done first, none of the same number is on its way any more.
         """
         ...

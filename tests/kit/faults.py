@@ -24,7 +24,7 @@ import inspect
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from coordinator.log.memory import LocalMemoryLog
 from coordinator.log.metadata_log import (
@@ -129,6 +129,9 @@ def refused(error: Exception, times: int = FOREVER) -> Gate:
 class _Faulty:
     """Calls of a port, each through its gates."""
 
+    IN_ORDER: ClassVar[frozenset[str]] = frozenset()
+    """Calls that take effect in the order in which they are made, also those that are late."""
+
     def __init__(self, no_answer: type[Exception], *, recording: bool) -> None:
         self.before: dict[str, Gate] = {}
         self.after: dict[str, Gate] = {}
@@ -138,6 +141,8 @@ class _Faulty:
         """Names and arguments, as they are made."""
         self._no_answer = no_answer
         self._recording = recording
+        self._due: tuple[asyncio.Event, asyncio.Task[None]] | None = None
+        """The late one of those that take effect in order."""
 
     def called(self, *names: str) -> list[tuple[object, ...]]:
         """The arguments of these calls, one after the other."""
@@ -154,13 +159,25 @@ class _Faulty:
             try:
                 await self._pass(self.before, name, arguments)
             except LateError as under_way:
-                _land(call, arguments, named, under_way)
+                await self._catch_up(name)
+                at_once = asyncio.Event() if name in self.IN_ORDER else None
+                task = _land(functools.partial(call, **named), arguments, under_way, at_once)
+                if at_once is not None:
+                    self._due = at_once, task
                 raise
+            await self._catch_up(name)
             result = await call(*arguments, **named)
             await self._pass(self.after, name, arguments)
         except NoAnswerError as error:
             raise self._no_answer(str(error)) from None
         return result
+
+    async def _catch_up(self, name: str) -> None:
+        """Whatever has to take effect before a call of this name has."""
+        if name in self.IN_ORDER and self._due is not None:
+            (at_once, task), self._due = self._due, None
+            at_once.set()
+            await asyncio.wait([task])
 
     async def _pass(self, gates: dict[str, Gate], name: str, arguments: tuple[object, ...]) -> None:
         gate = gates.get(name) or gates.get("*")
@@ -171,16 +188,20 @@ class _Faulty:
 def _land(
     call: Callable[..., Awaitable[object]],
     arguments: tuple[object, ...],
-    named: dict[str, object],
     under_way: LateError,
-) -> None:
+    at_once: asyncio.Event | None,
+) -> asyncio.Task[None]:
     """Make a call later, whatever has become of its caller: nobody hears what comes of it."""
     sent = [_as_sent(each) for each in arguments]
 
     async def landing() -> None:
-        await asyncio.sleep(under_way.seconds)
+        if at_once is None:
+            await asyncio.sleep(under_way.seconds)
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(at_once.wait(), under_way.seconds)
         with contextlib.suppress(StoreError, LogError):
-            await call(*sent, **named)
+            await call(*sent)
             if under_way.landed is not None:
                 under_way.landed()
 
@@ -188,6 +209,7 @@ def _land(
     task = asyncio.get_running_loop().create_task(landing(), context=contextvars.Context())
     _UNDER_WAY.add(task)
     task.add_done_callback(_UNDER_WAY.discard)
+    return task
 
 
 def _as_sent(argument: object) -> object:
@@ -349,6 +371,7 @@ class FaultyLog(_Faulty):
 class FaultyLocalLog(FaultyLog):
     """A `LocalLog` in front of another; an append is an append, with or without something first."""
 
+    IN_ORDER = frozenset({"append"})
     inner: LocalMemoryLog
 
     async def append_after(

@@ -1,15 +1,16 @@
 """The faults that other tests rely on happen."""
 
 import asyncio
+import functools
 
 import pytest
 
-from coordinator.log.memory import MemoryLog, MemoryLogCluster
+from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
 from tests.kit.chances import Chances
-from tests.kit.faults import FaultyLog, FaultyStore, Weather, late
+from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather, late
 from tests.kit.loop import current
 
 
@@ -37,6 +38,23 @@ async def test_a_late_append_lands_in_the_log_or_is_refused_there() -> None:
             await log.append(session, n, b"late")
     await asyncio.sleep(21)
     assert [entry.n for entry in cluster.entries] == [0, 1]
+
+
+async def test_late_appends_to_a_log_on_this_machine_take_effect_before_those_made_after_them() -> (
+    None
+):
+    cluster, done = MemoryLogCluster(), list[int]()
+    log = FaultyLocalLog(LocalMemoryLog(cluster))
+    session = await log.open(await log.grant(60_000), b"open")
+    log.before["append"] = late(20, 2)
+    for n in (1, 2):
+        with pytest.raises(LogUnavailableError):
+            await log.append_after(functools.partial(done.append, n), session, n, b"late")
+    assert done == [1]
+    await log.append_after(functools.partial(done.append, 3), session, 2, b"late")
+    assert done == [1, 2, 3]
+    await asyncio.sleep(21)
+    assert [entry.n for entry in cluster.entries] == [0, 1, 2]
 
 
 async def test_in_some_weather_calls_that_change_something_come_late() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.log.metadata_log import (
+    FirstFailedError,
     LogCutError,
     LogRefusedError,
     LogReplacedError,
@@ -22,6 +23,7 @@ from coordinator.log.sqlite import SqliteLog, _Worker
 from coordinator.log.sqlite_file import SqliteFile
 from protocol.fault_codes import FaultCode, told
 from protocol.types import Position
+from storage.stores.object_store import StoreRefusedError
 from tests.coordinator.support import void_of
 
 pytestmark = pytest.mark.real_loop
@@ -123,6 +125,31 @@ async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_n
         place = await log.append(session, 2, b"2")
         assert await log.append(session, 3, b"3") > place
         assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
+
+
+async def test_what_was_given_up_takes_effect_before_what_is_called_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
+    done, gate = list[str](), threading.Event()
+
+    def wait() -> None:
+        gate.wait(10)
+        done.append("given up")
+
+    def fail() -> None:
+        done.append("called after it")
+        raise StoreRefusedError("the disk is full")
+
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await written(log, 2)
+        with pytest.raises(LogUnavailableError, match="did not answer within"):
+            await log.append_after(wait, session, 2, b"2")
+        gate.set()
+        with pytest.raises(FirstFailedError):
+            await log.append_after(fail, session, 2, b"2")
+        assert done == ["given up", "called after it"]
+        assert [entry.n for entry in await first_batch(log)] == [0, 1, 2]
 
 
 async def test_tail_that_fell_far_behind_reads_the_file_again(
