@@ -136,6 +136,11 @@ class Readers:
                 if value not in self._given.get(place, ())
             ]
 
+    def told_of(self, value: bytes, place: tuple[int, int]) -> str:
+        """A sentence about what they lack."""
+        with self._lock:
+            return f"{value!r} at {place}, where they were given {self._given.get(place)}"
+
     def wrong(self, found: Found, *, log_was_lost: bool) -> Iterator[str]:
         """What they were given and is not there. What a log had that was lost may be nowhere."""
         there = set(found.values())

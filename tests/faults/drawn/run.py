@@ -220,6 +220,11 @@ class Running:
             "the group has read all",
             lambda: not any(self._readers.lacks(act.load.acknowledged) for act in self._acts),
         )
+        for act in self._acts:
+            if lacking := self._readers.lacks(act.load.acknowledged):
+                places = sorted((act.load.acknowledged[value], value) for value in lacking)
+                some = [self._readers.told_of(value, at) for at, value in places[:TOLD_MAX]]
+                self._anomalies.append(f"the group lacks {len(lacking)} records: {some}")
         self._must("the group ends", self._readers.stop)
         for act in self._acts:
             self._must("all transactions are read", partial(_read_all, act))
