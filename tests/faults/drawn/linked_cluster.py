@@ -36,8 +36,6 @@ CLOCK_SKEW = "[clock-skew]"
 """How the last line ends of an agent that does not start since its clock is wrong."""
 
 
-OLDER_SKEW = "RequestTimeTooSkewed"
-"""What the release before says then: as the store has it."""
 ARCHIVED_S_MAX = 90.0
 """So long after the last fault the store may lack something of the log."""
 
@@ -228,10 +226,7 @@ class LinkedCluster:
             if name in self._killed or part.child.running:
                 continue
             clock = self._clocks.get(name)
-            said = part.child.tail(1)
-            said_why = clock is not None and (
-                said.endswith(CLOCK_SKEW) or (name in self._are_older and OLDER_SKEW in said)
-            )
+            said_why = clock is not None and part.child.tail(1).endswith(CLOCK_SKEW)
             if said_why and clock is not None and clock.ahead_s:
                 continue
             if said_why:

@@ -68,6 +68,7 @@ def test_a_run_has_one_upheaval_or_none() -> None:
     for seed in SEEDS:
         kinds = {fault.kind for fault in draw(seed, 180, THREE)}
         assert not (kinds & {*RELEASE_KINDS} and kinds & {*LOSS_KINDS})
+        assert not (kinds & {*RELEASE_KINDS} and kinds & {*CLOCK_KINDS})
         found |= {frozenset(kinds & {*RELEASE_KINDS, *LOSS_KINDS})}
     assert found == {frozenset(), frozenset(RELEASE_KINDS), frozenset(LOSS_KINDS)}
 
