@@ -22,7 +22,6 @@ from broker.composition import Parts
 from broker.console import figure_pages, pages, record_pages, record_producing
 from broker.console.actions import action_pages
 from broker.console.record_access import RECORDS, RecordAccess
-from broker.edge.dispatch import Dispatcher
 from broker.edge.local_calls import DispatchedCalls
 from broker.handlers import SERVED
 from broker.http_listeners import HttpListeners
@@ -99,8 +98,8 @@ def compose_http(http: HttpListeners, parts: Parts, served: Served, view: AdminV
     )
     admin = listener.make_app(view, routes)
     pages.install(admin, node.boot_ms)
-    action_pages.install(admin, node)
-    calls = DispatchedCalls(node, Dispatcher(node, SERVED), served.tasks)
+    calls = DispatchedCalls(node, SERVED, served.tasks)
+    action_pages.install(admin, node, calls)
     admin[RECORDS] = RecordAccess(calls, checker, node.rights, node.now_ms)
     return Endpoints(checker, admin, lambda: rest.make_app(registry_view))
 

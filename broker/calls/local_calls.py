@@ -1,7 +1,8 @@
 """The port by which an agent's own pages ask it what clients ask over Kafka's protocol. Pure.
 
 What is asked so goes the way of every request (`broker.edge.local_calls`): rights, quotas, bounds, errors and the
-audit are those of clients, of whoever is behind the page. Nobody else reads or writes records for a page.
+audit are those of clients, of whoever is behind the page. Of operators who act the role is the right: no ACL is asked
+and no quota counts them, and the audit tells of them all the same. Nobody else asks the agent for a page.
 """
 
 from typing import Any, Protocol
@@ -17,10 +18,17 @@ class LocalCalls(Protocol):
     """Asks the agent that this is."""
 
     async def ask(
-        self, requester: Requester, api_key: int, version: int, request: Any, *, seconds: float
+        self,
+        requester: Requester,
+        api_key: int,
+        version: int,
+        request: Any,
+        *,
+        seconds: float,
+        by_role: bool = False,
     ) -> Any:
         """The response to a request, both as their neutral shapes (`protocol.messages`).
 
-        Raises LocalCallError; after `seconds` of what was asked nothing is known.
+        `by_role`: the requester's role, which was looked at, is the right to it. Raises LocalCallError; after `seconds` of what was asked nothing is known.
         """
         ...

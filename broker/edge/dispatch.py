@@ -54,10 +54,11 @@ WITHOUT_QUOTAS: Final = frozenset({apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 class Dispatcher:
     """Hands calls to the handlers of the table."""
 
-    def __init__(self, node: Node, served: Mapping[int, Api]) -> None:
+    def __init__(self, node: Node, served: Mapping[int, Api], *, has_quotas: bool = True) -> None:
         assert list(served) == list(apis.APIS), "every API that is advertised has a handler"
         self._node = node
         self._served = served
+        self._has_quotas = has_quotas
         log_client = node.log_client
         self._log_shares = Flow(node.settings.log_bytes_max, used=lambda: log_client.log_bytes)
 
@@ -67,7 +68,7 @@ class Dispatcher:
         Raises ProtocolError for a body that is not what its header says.
         """
         quotas = self._node.quotas
-        if quotas.table and call.api_key not in WITHOUT_QUOTAS:
+        if self._has_quotas and quotas.table and call.api_key not in WITHOUT_QUOTAS:
             usage = quotas.usage(call.connection.requester.principal, call.client_id)
             if usage is not None:
                 call.usage = usage

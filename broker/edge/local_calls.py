@@ -2,14 +2,17 @@
 
 What holds: a call is dispatched as one of its requester's, on a connection of its own that ends with it, so no call
 waits for another, and whoever has gone leaves nothing that waits. The answer is copied once, out of what handlers only
-lend.
+lend. What a role is the right to is dispatched at a node whose one super user is the requester, so handlers and the
+audit are the same.
 """
 
 import asyncio
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
+from broker.api import Api
 from broker.calls.call import Call
 from broker.calls.challenges import Challenge
 from broker.calls.local_calls import LocalCallError
@@ -36,7 +39,7 @@ class _LocalConnection:
     def __init__(self, number: int, requester: Requester) -> None:
         self.number = number
         self.listener = "console"
-        self.peer = requester.host or "console"
+        self.peer = f"{requester.host or 'console'}:0"
         self.requester = requester
         self.software = software_of(CLIENT_ID, "")
         self.authentication: Authentication | None = None
@@ -62,15 +65,23 @@ class _LocalConnection:
 class DispatchedCalls:
     """`broker.calls.local_calls.LocalCalls` of one agent."""
 
-    def __init__(self, node: Node, dispatcher: Dispatcher, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, node: Node, served: Mapping[int, Api], tasks: asyncio.TaskGroup) -> None:
         """`tasks` will own what handlers start."""
         self._node = node
-        self._dispatcher = dispatcher
+        self._served = served
+        self._of_clients = Dispatcher(node, served)
         self._tasks = tasks
         self._numbers = count(FIRST_NUMBER)
 
     async def ask(
-        self, requester: Requester, api_key: int, version: int, request: Any, *, seconds: float
+        self,
+        requester: Requester,
+        api_key: int,
+        version: int,
+        request: Any,
+        *,
+        seconds: float,
+        by_role: bool = False,
     ) -> Any:
         body = memoryview(messages.encode_request(api_key, version, request)).toreadonly()
         connection = _LocalConnection(next(self._numbers), requester)
@@ -84,9 +95,10 @@ class DispatchedCalls:
             received_ms=self._node.boot_ms(),
             frame_bytes=len(body),
         )
+        dispatcher = self._by_role(requester) if by_role else self._of_clients
         try:
             async with asyncio.timeout(seconds):
-                self._dispatcher.dispatch(call, self._tasks)
+                dispatcher.dispatch(call, self._tasks)
                 frame = await connection.answer
             return _response(api_key, version, frame)
         except TimeoutError as error:
@@ -96,6 +108,13 @@ class DispatchedCalls:
         finally:
             connection.closed = True
             call.drop()
+
+    def _by_role(self, requester: Requester) -> Dispatcher:
+        """For one call, as the node is now."""
+        node = copy.copy(self._node)
+        if node.rights is not None:
+            node.rights = node.rights.of_super_user(requester.principal)
+        return Dispatcher(node, self._served, has_quotas=False)
 
 
 def _response(api_key: int, version: int, frame: bytes) -> Any:

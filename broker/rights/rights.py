@@ -4,11 +4,13 @@
 listing, a description) is no refusal, as in Kafka, and is not told.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 
 from broker.calls.requester import Requester
 from broker.rights.audit import Audit, told
 from broker.rights.authorizer import Authorizer
+from coordinator.tables.administration.acls import Acls
 from protocol.acls import Operation, ResourceType
 
 TellOf = Callable[[str, Requester, Mapping[str, object]], None]
@@ -54,11 +56,21 @@ class Rights:
         boot_ms: Callable[[], int],
     ) -> None:
         """`write`: takes a line of the audit; `now_ms`: wall clock, `boot_ms`: one that nobody sets."""
+        self.decide_by(authorizer)
+        self._tell = AuditTrail(write=write, now_ms=now_ms, boot_ms=boot_ms).tell
+
+    def decide_by(self, authorizer: Authorizer) -> None:
+        """From now on."""
         self.authorizer = authorizer
         self.allows = authorizer.allows
         self.allows_some = authorizer.allows_some
         self.operations = authorizer.operations
-        self._tell = AuditTrail(write=write, now_ms=now_ms, boot_ms=boot_ms).tell
+
+    def of_super_user(self, principal: str) -> "Rights":
+        """Those of somebody who may do everything, by what no ACL says; the audit is the same."""
+        rights = copy.copy(self)
+        rights.decide_by(Authorizer(Acls(), super_users=(principal,)))
+        return rights
 
     def permits(
         self,

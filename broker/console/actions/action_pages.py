@@ -23,6 +23,7 @@ from aiohttp import web
 
 from broker.admin.access import Role
 from broker.admin.requests import RefusedError, requester_in
+from broker.calls.local_calls import LocalCalls
 from broker.console import pages
 from broker.console.actions import groups, topics, transactions
 from broker.console.actions.asking import Operator
@@ -42,6 +43,7 @@ from protocol.errors import KafkaError
 FORM_BYTES_MAX: Final = 64 << 10
 FORM_FIELDS_MAX: Final = 20
 NODE: web.AppKey[Node] = web.AppKey("node", Node)
+CALLS: web.AppKey[LocalCalls] = web.AppKey("calls")
 
 
 class Action(NamedTuple):
@@ -66,9 +68,10 @@ ACTIONS: Final = (
 )
 
 
-def install(app: web.Application, node: Node) -> None:
+def install(app: web.Application, node: Node, calls: LocalCalls) -> None:
     """Have the console's application act. Called after `pages.install`."""
     app[NODE] = node
+    app[CALLS] = calls
 
 
 async def _ask(action: Action, request: web.Request) -> web.StreamResponse:
@@ -119,7 +122,7 @@ async def _page(
 
 async def _operator(request: web.Request) -> Operator:
     await pages.current_machine(request)
-    return Operator(request.app[NODE], requester_in(request))
+    return Operator(request.app[NODE], request.app[CALLS], requester_in(request))
 
 
 async def _form(request: web.Request) -> dict[str, str]:

@@ -105,7 +105,7 @@ async def _remove_classic(by: Operator, group_id: str, member_id: str) -> None:
         group_id=group_id,
         members=[messages.MemberIdentity(member_id=member_id, reason=REASON)],
     )
-    answer = await by.ask_group(apis.LEAVE_GROUP, request, by.node.groups.leave)
+    answer = await by.ask(apis.LEAVE_GROUP, request)
     code = answer.error_code or next((each.error_code for each in answer.members), 0)
     if code:
         raise KafkaError(ErrorCode(code))
@@ -118,8 +118,7 @@ async def _remove_consumer(
     request = messages.ConsumerGroupHeartbeatRequest(
         group_id=group_id, member_id=member_id, member_epoch=LEAVES, instance_id=instance_id
     )
-    take = by.node.groups.consumer_heartbeat
-    answer = await by.ask_group(apis.CONSUMER_GROUP_HEARTBEAT, request, take)
+    answer = await by.ask(apis.CONSUMER_GROUP_HEARTBEAT, request)
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code), answer.error_message or "")
 
@@ -213,10 +212,7 @@ async def reset(by: Operator, said: Parameters) -> Done:
             for name, partitions in by_topic.items()
         ],
     )
-    try:
-        answer = await by.ask(apis.OFFSET_COMMIT, request)
-    except KafkaError as error:
-        raise _refusal(by, group.group_id, error) from error
+    answer = await by.ask(apis.OFFSET_COMMIT, request)
     codes = [each.error_code for topic in answer.topics for each in topic.partitions]
     refused = [code for code in codes if code]
     if refused and len(refused) < len(codes):

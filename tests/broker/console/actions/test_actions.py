@@ -6,9 +6,10 @@ from broker.calls.requester import Requester
 from broker.console.actions import groups, topics, transactions
 from broker.console.actions.asking import Operator
 from broker.console.actions.parameters import Parameters
-from broker.console.confirming import RefusalError, done_sentence, refusal_of
+from broker.console.confirming import RefusalError, done_sentence
+from broker.edge.local_calls import DispatchedCalls
+from broker.handlers import SERVED
 from protocol import apis
-from protocol.errors import KafkaError
 from protocol.messages import ConsumerGroupHeartbeatRequest
 from tests.broker.groups.members import classic_group, consumer_group, put
 from tests.broker.groups.world import agents, group_of
@@ -17,7 +18,8 @@ from tests.kit.batches import batch
 
 
 def by(agent) -> Operator:
-    return Operator(agent.node, Requester("User:ann", "10.0.0.1"))
+    calls = DispatchedCalls(agent.node, SERVED, agent.world._tasks)
+    return Operator(agent.node, calls, Requester("User:ann", "10.0.0.1"))
 
 
 def said(**values: str) -> Parameters:
@@ -252,8 +254,8 @@ async def test_the_open_transaction_is_aborted_and_not_the_next_one() -> None:
 async def test_without_a_session_nothing_is_done() -> None:
     async with agents() as (one,):
         await one.lose_session()
-        with pytest.raises(KafkaError, match="no session") as refused:
-            await topics.create(by(one), said(name="new", partitions="1"))
-        assert "Wait until this agent is ready, or ask another one." in str(
-            refusal_of(refused.value)
+        told = await refusal(topics.create(by(one), said(name="new", partitions="1")))
+        assert "no session" in told
+        assert told.endswith(
+            "NOT_CONTROLLER (41). Wait until this agent is ready, or ask another one."
         )
