@@ -5,6 +5,7 @@ from typing import Final
 from tests.mutants import (
     bounding,
     connections,
+    console,
     fetch,
     groups,
     harm,
@@ -31,6 +32,7 @@ _SUBJECTS: Final = (
     rights,
     sasl,
     http,
+    console,
 )
 
 MUTANTS: Final[tuple[Mutant, ...]] = tuple(

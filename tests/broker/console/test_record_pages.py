@@ -167,6 +167,26 @@ async def test_a_search_says_how_far_it_looked_and_goes_on_from_there(monkeypatc
             assert sorted(seen) == [(0, 29), *((0, each) for each in range(290, 300))]
 
 
+@pytest.mark.parametrize("start", ["beginning", "newest"])
+async def test_a_search_that_finds_nothing_ends_at_the_bytes_that_a_page_may_fetch(
+    monkeypatch, start: str
+) -> None:
+    monkeypatch.setattr(record_pages, "BOUNDS", Bounds(bytes=20_000, overrun=2))
+    monkeypatch.setattr(record_reading, "FETCH_BYTES_MAX", 1000)
+    async with serving() as running:
+        client = await running.connect()
+        await create(client, "orders")
+        for number in range(60):
+            record = Record(key=None, value=b"x" * 2000, timestamp=number)
+            await produce(client, "orders", [record])
+        _, html = await page(running, f"/console/records?topic=orders&from={start}&search=zzz")
+        said = words(html)
+        (fetched,) = re.findall(r"records in ([\d,]+) bytes", said)
+        # What was begun may be ended within twice as much; the last fetch has one batch.
+        assert int(fetched.replace(",", "")) < 2 * 20_000 + 2_200
+        assert "A page looks no further at once." in said
+
+
 async def test_a_value_is_shown_by_its_schema_text_as_text_and_the_rest_in_hexadecimal() -> None:
     async with serving(None, "schema.registry.listeners=http://127.0.0.1:0") as running:
         client = await running.connect()

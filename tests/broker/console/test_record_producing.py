@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.agents import serving
+from tests.broker.console.actions.test_action_pages import send
 from tests.broker.console.test_record_pages import (
     BROWSER,
     create,
@@ -68,6 +69,22 @@ async def test_a_record_is_shown_before_it_is_written_and_found_where_the_answer
         assert "Key text, 3 bytes ann" in said
         assert 'Value JSON, 9 bytes { "a": 1 }' in said
         assert "trace 7 note <b>" in said
+
+
+async def test_the_page_that_says_where_a_record_was_written_may_be_loaded_again_and_writes_none() -> (
+    None
+):
+    async with serving() as running:
+        client = await running.connect()
+        await create(client, "orders")
+        status, _, where = await send(running, PRODUCED, FORM)
+        assert status == 303
+        for _ in range(2):
+            status, html = await page(running, where)
+            assert (status, "offset 0 of partition 0" in words(html)) == (200, True)
+        topic = running.agent.node.log_client.machine.topics.by_name("orders")
+        row = running.agent.node.log_client.machine.partitions.get(topic.topic_id, 0)
+        assert row.end_offset == 1
 
 
 async def test_what_is_no_record_is_told_above_the_form_which_keeps_what_was_written() -> None:
