@@ -284,9 +284,14 @@ def recoded(header: BatchHeader, packed: bytes, codec: int) -> bytes:
 
 
 def iterate(
-    batch: Buffer, at: int = 0, *, bytes_max: int = compression.DECOMPRESSED_BYTES_MAX
+    batch: Buffer,
+    at: int = 0,
+    *,
+    bytes_max: int = compression.DECOMPRESSED_BYTES_MAX,
+    begin: tuple[int, int] = (0, 0),
 ) -> Iterator[Record]:
-    """The records of the batch at `at`, in order, decompressed.
+    """The records of the batch at `at`, in order, decompressed. `begin`: behind so many of them, which take so many
+    bytes (`record_scan.passed`).
 
     Raises ProtocolError, possibly after some records: what does not parse, counts that do not
     agree, more than `bytes_max` decompressed.
@@ -294,9 +299,9 @@ def iterate(
     header, data = payload(batch, at, bytes_max=bytes_max)
     view = bytes(data)  # Indexing bytes is faster than indexing a view, and slices are bytes.
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-    place = 0
+    passed, place = begin
     try:
-        for _ in range(header.record_count):
+        for _ in range(header.record_count - passed):
             length, place = _read_varint(view, place)
             end = place + length
             if length < 0 or end > len(view):

@@ -13,6 +13,7 @@ from protocol.record_scan import (
     heads,
     moved,
     newest_timestamp,
+    passed,
     scan,
     timestamp_delta,
 )
@@ -232,6 +233,23 @@ def test_heads_are_read_of_whatever_bytes_can_be_read_as_records(data: st.DataOb
         except ProtocolError:
             wrong += 1
     assert wrong in {0, 2}
+
+
+@settings(deadline=None)
+@given(st.lists(RECORDS, min_size=1, max_size=6), st.integers(0, 6))
+def test_records_behind_those_that_are_passed_over_are_read_as_they_are(
+    drawn: list[Record], count: int
+) -> None:
+    batch = build_batch(drawn)
+    count = min(count, len(drawn))
+    at = passed(payload(batch)[1], 0, count)
+    assert list(iterate(batch, begin=(count, at))) == list(iterate(batch))[count:]
+
+
+@pytest.mark.parametrize("wrong", [b"", b"\x80", b"\x01", b"\x03", RECORD[:-1], b"\xff" * 6])
+def test_what_is_no_record_is_not_passed_over(wrong: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        passed(RECORD + wrong, 0, 2)
 
 
 def test_heads_come_in_slices_that_are_bounded() -> None:

@@ -7,11 +7,14 @@ for. `AbortedBatches` is asked about each batch in the order of offsets.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from protocol.records import CONTROL_ABORT, BatchHeader, Record, iterate, read_header
+from protocol.record_scan import passed
+from protocol.records import CONTROL_ABORT, BatchHeader, Record, iterate, payload
 from protocol.types import Buffer
 
 RECORDS_A_SLICE: Final = 200
 """Looked at before others have a turn of the loop: half a millisecond."""
+RECORDS_PASSED_A_SLICE: Final = 5_000
+"""Likewise, of those of which only the lengths are read."""
 
 
 class FoundRecord(NamedTuple):
@@ -71,12 +74,17 @@ def records_of(
 ) -> Iterator[Slice]:
     """Records of one batch within [first, stop) that have `needle` in them, a slice at a time. Raises ProtocolError.
 
-    `batch`: from its first byte; its records are not compressed.
+    `batch`: from its first byte; its records are not compressed. Those before `first` are passed over unread where the
+    batch has one for each offset.
     """
-    header = read_header(batch)
+    header, data = payload(batch)
     found: list[FoundRecord] = []
-    looked = 0
-    for record in iterate(batch):
+    looked = place = 0
+    before = min(first - header.base_offset, header.record_count) if is_dense(header) else 0
+    for number in range(0, before, RECORDS_PASSED_A_SLICE):
+        place = passed(data, place, min(before - number, RECORDS_PASSED_A_SLICE))
+        yield Slice([], 0)
+    for record in iterate(batch, begin=(max(before, 0), place)):
         if record.offset >= stop:
             break
         looked += 1
@@ -86,6 +94,11 @@ def records_of(
             yield Slice(found, looked)
             found, looked = [], 0
     yield Slice(found, looked)
+
+
+def is_dense(header: BatchHeader) -> bool:
+    """Whether there is a record for each of the offsets of a batch: the cleaner has taken none out."""
+    return header.record_count == header.last_offset - header.base_offset + 1
 
 
 class Kept:
@@ -118,6 +131,21 @@ class Kept:
             del self.found[: -self._most]
             self.first = self.found[0].record.offset
             self.is_cut = True
+
+    def begins(self, header: BatchHeader, first: int, stop: int) -> int:
+        """From which offset on records of the next batch, which are all to be shown, are of use, of those within
+        [first, stop): going back, its last ones replace all before them."""
+        last_ones = min(stop, header.last_offset + 1) - self._most
+        if (
+            not self._goes_back
+            or not is_dense(header)
+            or last_ones <= max(first, header.base_offset)
+        ):
+            return first
+        self.found.clear()
+        self.first = last_ones
+        self.is_cut = True
+        return last_ones
 
     def reach(self, offset: int) -> None:
         """All before it was looked at, unless it is full."""

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.console.views.record_batches import (
+    RECORDS_PASSED_A_SLICE,
     AbortedBatches,
     FoundRecord,
     Kept,
@@ -164,9 +165,42 @@ def test_records_of_a_batch_come_in_slices_within_what_was_asked_for() -> None:
     batch = build_batch([Record(value=b"v%d" % each) for each in range(500)], base_offset=100)
     work = records_of(batch, 3, first=150, stop=590, needle=b"v")
     slices = list(work)
-    assert [(len(each.found), each.looked) for each in slices] == [(150, 200), (200, 200), (90, 90)]
+    told = [(len(each.found), each.looked) for each in slices]
+    assert told == [(0, 0), (200, 200), (200, 200), (40, 40)]
     offsets = [one.record.offset for each in slices for one in each.found]
     assert offsets == list(range(150, 590))
+
+
+def test_records_before_what_is_asked_for_are_passed_over_a_slice_at_a_time_and_not_looked_at() -> (
+    None
+):
+    count = 2 * RECORDS_PASSED_A_SLICE + 5
+    batch = build_batch([Record(key=b"k", value=b"%d" % each) for each in range(count)])
+    slices = list(records_of(batch, 0, first=count - 3, stop=count, needle=b""))
+    assert [each.looked for each in slices] == [0, 0, 0, 3]
+    assert [one.record.value for one in slices[-1].found] == [b"10002", b"10003", b"10004"]
+
+
+def test_of_a_batch_that_was_compacted_no_record_is_passed_over() -> None:
+    made = [Record(offset=each, value=b"%d" % each) for each in (0, 7, 8, 30)]
+    batch = build_batch(made)
+    assert read_header(batch).last_offset == 30
+    (part,) = records_of(batch, 0, first=8, stop=31, needle=b"")
+    assert ([one.record.offset for one in part.found], part.looked) == ([8, 30], 4)
+    kept = Kept(0, 2, goes_back=True)
+    assert kept.begins(read_header(batch), 0, 31) == 0
+
+
+def test_going_back_the_last_records_of_a_batch_are_all_that_is_looked_at() -> None:
+    header = read_header(build_batch([Record(value=b"v")] * 20_000))
+    kept = Kept(0, 50, goes_back=True)
+    kept.add([FoundRecord(0, Record(offset=3), HEADER)])
+    assert kept.begins(header, 0, 20_000) == 19_950
+    assert (kept.found, kept.first, kept.is_cut) == ([], 19_950, True)
+    # Of those that are asked for, which may end within the batch.
+    assert Kept(0, 50, goes_back=True).begins(header, 0, 100) == 50
+    assert Kept(0, 50, goes_back=True).begins(header, 70, 100) == 70
+    assert Kept(0, 50, goes_back=False).begins(header, 0, 20_000) == 0
 
 
 def read_all(
@@ -207,8 +241,14 @@ def read_all(
                     if max(base, one.first) <= each < min(reached, one.stop)
                 ]
                 kept = Kept(max(one.first, min(one.offset, base)), one.most, goes_back=goes_back)
+                there = [each for each in logs[one.partition] if base <= each < base + batch]
+                header = HEADER._replace(
+                    base_offset=base, last_offset_delta=batch - 1, record_count=len(there)
+                )
+                first = kept.begins(header, one.first, one.stop) if there else one.first
                 for each in found:
-                    kept.add([each])
+                    if each.record.offset >= first:
+                        kept.add([each])
                 kept.reach(reached)
                 search.took(one.partition, kept)
         shown = search.page()
