@@ -96,6 +96,47 @@ async def test_the_newest_records_are_shown_and_older_ones_behind_a_link() -> No
         assert offsets(newer) == [(0, each) for each in range(119, 69, -1)]
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+async def test_of_large_batches_no_more_is_looked_at_than_shown_and_none_is_left_out(
+    codec: Codec,
+) -> None:
+    async with serving() as running:
+        client = await running.connect()
+        await create(client, "orders")
+        for first in (0, 400, 490):
+            await produce(
+                client, "orders", numbered(400 if first != 400 else 90, first), codec=codec
+            )
+        path: str | None = "/console/records?topic=orders"
+        seen: list[tuple[int, int]] = []
+        while path is not None:
+            _, html = await page(running, path)
+            shown = offsets(html)
+            (looked,) = re.findall(r"Looked at ([\d,]+) records? in", words(html))
+            # A page may begin in a batch and end in the one before.
+            assert len(shown) <= int(looked.replace(",", "")) <= 100
+            seen += shown
+            path = link(html, "Older")
+        assert seen == [(0, each) for each in range(889, -1, -1)]
+
+
+async def test_a_partition_of_a_topics_page_leads_to_its_newest_records() -> None:
+    async with serving() as running:
+        client = await running.connect()
+        await create(client, "orders", 3)
+        for partition in (0, 2):
+            await produce(client, "orders", numbered(60, 100 * partition), partition)
+        _, html = await page(running, "/console/topic?name=orders")
+        for partition in (0, 2):
+            path = link(html, str(partition))
+            assert path == f"/console/records?topic=orders&partition={partition}"
+            _, records = await page(running, path)
+            assert offsets(records) == [(partition, each) for each in range(59, 9, -1)]
+            assert "data-still" not in records
+        _, records = await page(running, link(html, "1"))
+        assert "There is no record here." in words(records)
+
+
 async def test_records_are_read_from_the_beginning_an_offset_or_a_time_oldest_first() -> None:
     async with serving() as running:
         client = await running.connect()
