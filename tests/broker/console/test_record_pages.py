@@ -208,6 +208,19 @@ async def test_a_search_says_how_far_it_looked_and_goes_on_from_there(monkeypatc
             assert sorted(seen) == [(0, 29), *((0, each) for each in range(290, 300))]
 
 
+async def test_a_search_back_looks_through_the_whole_of_a_large_batch_at_once() -> None:
+    async with serving() as running:
+        client = await running.connect()
+        await create(client, "orders")
+        await produce(client, "orders", numbered(400))
+        size = len(build_batch(numbered(400)))
+        _, html = await page(running, "/console/records?topic=orders&search=VALUE%20123")
+        assert offsets(html) == [(0, 123)]
+        assert f"Looked at 400 records in {size:,} bytes: partition 0 offsets 0 to 399." in words(
+            html
+        )
+
+
 @pytest.mark.parametrize("start", ["beginning", "newest"])
 async def test_a_search_that_finds_nothing_ends_at_the_bytes_that_a_page_may_fetch(
     monkeypatch, start: str
