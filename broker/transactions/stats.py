@@ -27,3 +27,5 @@ class TransactionStats:
     """Adds and EndTxn that `apply` refused because the transaction was another by then."""
     open_fates: int = 0
     """Connections closed because the fate of what was asked stayed open too long (P4)."""
+    ids_expired_early: int = 0
+    """Transactional ids that were forgotten before their time, since there were nearly too many."""

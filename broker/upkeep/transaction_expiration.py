@@ -20,12 +20,15 @@ from coordinator.commands.transaction_commands import ExpireProducers, ExpireTra
 from coordinator.log.metadata_log import LogError
 from coordinator.proposer import NotDoneError
 from coordinator.tables.partitions import Partition
+from coordinator.tables.transactions import TRANSACTIONAL_IDS_MAX, TransactionRow
 from txn.producers import updated_ms
 
 logger = logging.getLogger(__name__)
 
 ROWS_PER_TURN_MAX: Final = 2_000
 """Of the loop."""
+IDS_PER_TURN_MAX: Final = 200
+"""Old ones, each of which is hashed to find its coordinator."""
 CROWDED_CHECK_S: Final = 10.0
 SAMPLED_OF: Final = 64
 """One producer of so many is looked at to find which ones are the oldest."""
@@ -36,7 +39,7 @@ async def run(node: Node) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_run_ids(node), name="expiry of transactional ids")
         tasks.create_task(_run_producers(node), name="expiry of producers")
-        tasks.create_task(_run_crowded(node), name="expiry of the oldest producers")
+        tasks.create_task(_run_crowded(node), name="expiry of the oldest")
 
 
 async def _run_ids(node: Node) -> None:
@@ -57,22 +60,67 @@ async def _run_crowded(node: Node) -> None:
         await asyncio.sleep(CROWDED_CHECK_S)
         if expiry.is_crowded(node.log_client.machine.partitions.window_count):
             await sweep_oldest_producers(node)
+        if expiry.has_many_ids(node.log_client.machine.transactions):
+            await sweep_oldest_ids(node)
 
 
 async def sweep_ids(node: Node) -> None:
     """Go through the transactional ids that are coordinated here, once."""
     expiration_ms = node.kafka.transactional_id_expiration_ms
+    await _expire_ids(node, await _old_ids(node, expiration_ms), expiration_ms)
+
+
+async def sweep_oldest_ids(node: Node) -> None:
+    """Forget the transactional ids coordinated here that have been idle longest, before their time."""
+    kafka, machine = node.kafka, node.log_client.machine
+    idle_ms = expiry.sampled_idle_ms(list(machine.transactions), time_ms=machine.time_ms)
+    expiration_ms = expiry.pressed_expiration_ms(
+        idle_ms,
+        expiration_ms=kafka.transactional_id_expiration_ms,
+        floor_ms=expiry.ids_floor_ms(timeout_ms_max=kafka.transaction_max_timeout_ms),
+    )
+    if max(idle_ms, default=0) < expiration_ms:
+        return
+    count = len(machine.transactions)
+    old = await _old_ids(node, expiration_ms)
+    before_ms = machine.time_ms - kafka.transactional_id_expiration_ms
+    early = [row for row in old if row.changed_ms > before_ms]
+    await _expire_ids(node, old, expiration_ms)
+    gone = sum([machine.transactions.get(row.transactional_id) is not row for row in early])
+    stats = node.transactions.stats
+    if gone and not stats.ids_expired_early:
+        logger.warning(
+            "there are %d transactional ids of at most %d: %d that nobody used for %.1f h are forgotten"
+            " before transactional.id.expiration.ms, and more when there are so many again"
+            " (frazil_transactional_ids_expired_early_total). Have clients use the same ids again (Flink:"
+            " TransactionNamingStrategy.POOLING), or lower transactional.id.expiration.ms",
+            count,
+            TRANSACTIONAL_IDS_MAX,
+            gone,
+            expiration_ms / 3_600_000,
+        )
+    stats.ids_expired_early += gone
+
+
+async def _old_ids(node: Node, expiration_ms: int) -> list[TransactionRow]:
+    """Those coordinated here that nobody has used for so long, the oldest first."""
     machine = node.log_client.machine
-    rows = list(machine.transactions)
-    old: list[str] = []
-    for count, row in enumerate(rows, start=1):
-        if expiry.is_old(
-            row, time_ms=machine.time_ms, expiration_ms=expiration_ms
-        ) and node.transactions.coordinates(row.transactional_id):
-            old.append(row.transactional_id)
-        if count % ROWS_PER_TURN_MAX == 0:
+    old: list[TransactionRow] = []
+    looked_at = 0
+    for row in list(machine.transactions):
+        looked_at += 1
+        if expiry.is_old(row, time_ms=machine.time_ms, expiration_ms=expiration_ms):
+            looked_at += ROWS_PER_TURN_MAX // IDS_PER_TURN_MAX
+            if node.transactions.coordinates(row.transactional_id):
+                old.append(row)
+        if looked_at >= ROWS_PER_TURN_MAX:
+            looked_at = 0
             await asyncio.sleep(0)
-    for some in expiry.id_slices(old):
+    return sorted(old, key=lambda row: row.changed_ms)
+
+
+async def _expire_ids(node: Node, rows: list[TransactionRow], expiration_ms: int) -> None:
+    for some in expiry.id_slices([row.transactional_id for row in rows]):
         if not await _propose(node, ExpireTransactionalIds(expiration_ms, some)):
             return
 

@@ -1,6 +1,7 @@
 """Transactional ids and producers that nobody uses any more are forgotten, in slices."""
 
 import asyncio
+import logging
 
 import pytest
 from hypothesis import given
@@ -14,12 +15,14 @@ from broker.transactions.expiry import (
     Slices,
 )
 from broker.upkeep import transaction_expiration
-from coordinator.commands.entries import ChunkSpan, CommitChunk
+from coordinator.commands.entries import ChunkSpan, CommitChunk, Rejected
 from coordinator.commands.transaction_commands import (
     ExpireProducers,
     ExpireTransactionalIds,
+    InitProducer,
     PartitionProducers,
 )
+from coordinator.tables import transactions
 from protocol.types import TopicId
 from storage.formats.spans import Item
 from tests.broker.transactions.by_log import add, end, init, write
@@ -290,3 +293,130 @@ async def test_when_too_many_producers_are_known_the_oldest_go_but_for_open_tran
         await asyncio.sleep(2 * transaction_expiration.CROWDED_CHECK_S)
         job.cancel()
         assert producers_of(one, "logs") == [producer_id, *range(2000, 2007)]
+
+
+def crowded_at(monkeypatch, most: int) -> None:
+    """There may be so many transactional ids only."""
+    for module in (transactions, expiry, transaction_expiration):
+        monkeypatch.setattr(module, "TRANSACTIONAL_IDS_MAX", most)
+
+
+async def run_for(agent, seconds: float) -> None:
+    job = asyncio.create_task(transaction_expiration.run(agent.node))
+    await asyncio.sleep(seconds)
+    job.cancel()
+
+
+@pytest.mark.promise("P15")
+async def test_of_too_many_ids_the_oldest_go_but_for_open_transactions_and_those_used_lately(
+    world, monkeypatch, caplog
+):
+    crowded_at(monkeypatch, 12)
+    # The hourly sweep has no part in it.
+    interval = {"transaction_remove_expired_transaction_cleanup_interval_ms": "86400000"}
+    async with world.agents("one", **interval) as (one,):
+        producer = await init(one, "open", timeout_ms=900_000)
+        await add(one, "open", producer)
+        first = await init(one, "oldest")
+        await asyncio.sleep(600)
+        for number in range(4):
+            await init(one, f"old-{number}")
+        await asyncio.sleep(4_000)
+        for number in range(2):
+            await init(one, f"young-{number}")
+        seen = noted(one)
+        await run_for(one, 5 * transaction_expiration.CROWDED_CHECK_S)
+        assert (len(ids_of(one)), seen) == (8, []), "there is room"
+        with caplog.at_level(logging.WARNING):
+            await init(one, "young-2")
+            await run_for(one, 1.5 * transaction_expiration.CROWDED_CHECK_S)
+        assert ids_of(one) == [
+            "open",
+            *[f"old-{number}" for number in range(4)],
+            *[f"young-{n}" for n in range(3)],
+        ]
+        assert one.node.transactions.stats.ids_expired_early == 1
+        (told,) = [each.message for each in caplog.records if "transactional ids" in each.message]
+        assert "there are 9 transactional ids of at most 12: 1 that nobody used for" in told
+        # Its producer is told what Kafka tells of an id that has expired, and whoever comes again is new.
+        await asyncio.sleep(4_000)
+        assert (await init(one, "oldest"))[0] > first[0]
+
+
+async def test_ids_that_are_taken_anew_for_ever_never_fill_the_table_up(world, monkeypatch, caplog):
+    """As Flink's sink does with its naming strategy INCREMENTING; ten minutes stand for the hour."""
+    crowded_at(monkeypatch, 40)
+    monkeypatch.setattr(expiry, "IDS_PRESSED_MS_MIN", 600_000)
+    async with world.agents("one", "two", transaction_max_timeout_ms="600000") as agents:
+        one = agents[0]
+        jobs = [asyncio.create_task(transaction_expiration.run(each.node)) for each in agents]
+        with caplog.at_level(logging.WARNING):
+            for number in range(100):
+                producer = await init(one, f"sink-{number}")
+                await add(one, f"sink-{number}", producer)
+                await end(one, f"sink-{number}", producer, commit=True)
+                await asyncio.sleep(30)
+        for job in jobs:
+            job.cancel()
+        assert 20 <= len(ids_of(one)) <= 31, "twenty in ten minutes, which are left alone"
+        assert ids_of(one)[-20:] == [f"sink-{number}" for number in range(80, 100)]
+        early = [each.node.transactions.stats.ids_expired_early for each in agents]
+        assert sum(early) == 100 - len(ids_of(one))
+        told = [each for each in caplog.records if "transactional ids" in each.message]
+        assert len(told) == sum(count > 0 for count in early), "each agent says it once"
+
+
+async def test_ids_used_within_the_hour_stay_though_no_new_one_can_be_had(world, monkeypatch):
+    crowded_at(monkeypatch, 12)
+    async with world.agents("one") as (one,):
+        for number in range(12):
+            await init(one, f"id-{number}")
+        await asyncio.sleep(3_000)
+        seen = noted(one)
+        await run_for(one, 5 * transaction_expiration.CROWDED_CHECK_S)
+        assert (len(ids_of(one)), seen) == (12, [])
+        told = await one.log_client.propose(InitProducer("late", 60_000, -1, -1))
+        assert isinstance(told, Rejected)
+
+
+async def test_the_oldest_ids_go_first_and_one_that_was_used_after_the_sweep_saw_it_stays(world):
+    async with world.agents("one") as (one,):
+        await init(one, "first")
+        producer = await init(one, "second")
+        await asyncio.sleep(600)
+        await init(one, "first")
+        await asyncio.sleep(4_000)
+        old = await transaction_expiration._old_ids(one.node, 3_600_000)
+        assert [row.transactional_id for row in old] == ["second", "first"]
+        await add(one, "second", producer)
+        await end(one, "second", producer, commit=True)
+        await transaction_expiration._expire_ids(one.node, old, 3_600_000)
+        assert ids_of(one) == ["second"]
+
+
+@pytest.mark.parametrize(("timeout_ms_max", "expected"), [(900_000, 3_600_000), (10**7, 10**7)])
+def test_an_id_stays_for_as_long_as_a_transaction_may_be_open_and_an_hour(
+    timeout_ms_max, expected
+) -> None:
+    floor_ms = expiry.ids_floor_ms(timeout_ms_max=timeout_ms_max)
+    assert floor_ms == expected
+    pressed = expiry.pressed_expiration_ms([1_000] * 50, expiration_ms=10**9, floor_ms=floor_ms)
+    assert pressed == expected
+
+
+def test_long_ids_are_too_many_before_there_are_many_of_them(monkeypatch) -> None:
+    table = transactions.Transactions()
+    assert not expiry.has_many_ids(table)
+    table.size = transactions.ID_SIZE_MAX * 3 // 4
+    assert expiry.has_many_ids(table)
+
+
+async def test_a_sample_of_ids_has_about_a_thousand_from_the_oldest_on(world):
+    async with world.agents("one") as (one,):
+        producer = await init(one, "open", timeout_ms=900_000)
+        await init(one, "old")
+        await add(one, "open", producer)
+        rows = list(one.machine.transactions)
+        time_ms = rows[1].changed_ms + 500
+        assert expiry.sampled_idle_ms(rows, time_ms=time_ms) == [500]
+        assert len(expiry.sampled_idle_ms(rows[1:] * 5_500, time_ms=time_ms)) == 1_100
