@@ -241,6 +241,10 @@ FAULTS: Final[dict[FaultCode, Fault]] = {
         (
             "Compare: `date -u`, and `curl -sI ENDPOINT | grep -i ^date`.",
             "Set up NTP: `timedatectl set-ntp true`, `chronyc makestep`. On a virtual machine look at its host's clock.",
+            (
+                "Once it is right an agent that runs goes on by itself; one that ended at its start is to be started again. The time"
+                " of signatures is not corrected by the store's."
+            ),
             "The agent measures each hour, and when it starts; `frazil doctor --config FILE` does it now.",
         ),
     ),

@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import itertools
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +24,9 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 from storage.stores.s3 import S3Address, S3Store
+from tests.parts import install
 from tests.parts.tcp_proxy import Proxy
+from tests.parts.wall_clock import WallClock
 from tests.storage.stores.fake_s3 import HANG_UP, Answer, FakeS3, Request, error
 
 pytestmark = pytest.mark.real_loop
@@ -454,6 +459,63 @@ async def test_a_refusal_has_the_code_of_what_must_be_mended(
 async def test_real_server_refuses_a_wrong_secret(minio: Any) -> None:
     async with aclosing(real(minio, secret_key="wrong-secret")) as store:
         await each_raises(StoreRefusedError, "check the credentials", *calls(store))
+
+
+CALLS = """
+import asyncio, sys
+from protocol.fault_codes import fault_of
+from storage.stores.object_store import StoreRefusedError
+from storage.stores.s3 import S3Address, S3Store
+
+async def main(bucket, endpoint, access_key, secret_key):
+    store = S3Store(
+        S3Address(bucket, endpoint=endpoint, access_key=access_key, secret_key=secret_key)
+    )
+    for line in sys.stdin:
+        key, told = line.strip(), []
+        for call in (lambda: store.put_new(key, [b"x"]), lambda: store.delete([key])):
+            try:
+                await call()
+                told.append("done")
+            except StoreRefusedError as error:
+                told.append(str(fault_of(error)))
+        print(*told, flush=True)
+    await store.aclose()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""A PUT is signed by obstore, a deletion by botocore."""
+
+
+@pytest.mark.integration
+def test_a_clock_that_the_store_refuses_is_told_and_when_it_is_right_the_same_client_works(
+    minio: Any, tmp_path: Path
+) -> None:
+    """Neither of the clients corrects its time by the store's (docs/design/running.md §8)."""
+    if (library := install.libfaketime()) is None:
+        assert sys.platform != "linux"
+        return
+    clock = WallClock(library, tmp_path / "time")
+    place = (minio.new_bucket(), minio.endpoint, minio.access_key, minio.secret_key)
+    program = subprocess.Popen(
+        [sys.executable, "-c", CALLS, *place],
+        env=clock.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    skew = str(FaultCode.CLOCK_SKEW)
+    with program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for number, (ahead_s, expected) in enumerate(
+            [(0.0, "done"), (1200.0, skew), (-1200.0, skew), (600.0, "done"), (0.0, "done")]
+        ):
+            clock.set(ahead_s)
+            program.stdin.write(f"object-{number}\n")
+            program.stdin.flush()
+            assert program.stdout.readline().split() == [expected, expected], ahead_s
+        program.stdin.close()
 
 
 @pytest.mark.integration
