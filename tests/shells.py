@@ -263,6 +263,7 @@ SHELLS = {
         "dead_letters.reconcile",
         "dead_letters.undone_replays",
         "plan.agent_client",
+        "plan.registry_address",
         "records.read_chunks",
         "records.last_records",
         "records.seek",

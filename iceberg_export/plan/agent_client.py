@@ -80,6 +80,10 @@ class Topics(NamedTuple):
     topics: tuple[Topic, ...]
 
 
+BEYOND_ALL = 1 << 62
+"""No log is so long: a plan from there on has no rows, only where the log starts and ends."""
+
+
 class TableSource(NamedTuple):
     """A snapshot of a table."""
 

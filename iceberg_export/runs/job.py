@@ -7,7 +7,6 @@ crash left undone between the two tables is done. `export` has the steps of an e
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -21,12 +20,12 @@ from iceberg_export.errors import CatalogError
 from iceberg_export.files.partition_values import decimal_truncations, partition_columns
 from iceberg_export.names import TIMESTAMP_AHEAD_MS_MAX, TIMESTAMP_MS_MIN
 from iceberg_export.plan.agent_client import AgentClient, Topic
+from iceberg_export.plan.registry_address import RegistryAddress
 from iceberg_export.plan.splits import (
     PlannedSpan,
     Split,
     make_splits,
 )
-from iceberg_export.plan.trust import told_registry
 from iceberg_export.records.decode import Ints
 from iceberg_export.records.rows import TimestampLimits
 from iceberg_export.routes import ROUTE, Route, route_text
@@ -158,7 +157,7 @@ def load_topic_types(job: Job, topic: Topic) -> TopicTypes | None:
     if not topic_table.typed:
         return None
     settings = job.settings
-    told = partial(told_registry, settings.values, settings.agents, topic.name, topic.registry)
+    told = RegistryAddress(settings, lambda: job.client, topic=topic.name, told=topic.registry)
     registry = RegistryClient(settings.values, told=told, sleep=job.pause.sleep)
     return TopicTypes(topic_table, registry)
 

@@ -18,6 +18,7 @@ composition root of this package: clocks are read here.
 import datetime as dt
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -214,7 +215,7 @@ class FrazilReader(DataSourceReader):
             table = open_options(options)
             tasks = plan_table(options, _client(options), table, self._query_range)
         else:
-            decide = TopicDecoding(options, self._topic)
+            decide = TopicDecoding(options, self._topic, partial(_client, options))
             tasks = plan_topic(options, _client(options), self._query_range, decide)
         return [TaskPartition(task) for task in tasks]
 
@@ -257,7 +258,7 @@ class FrazilStreamReader(DataSourceStreamReader):
     ) -> None:
         self._options = options
         self._schema = schema
-        self._stream = Stream(options, TopicDecoding(options, topic))
+        self._stream = Stream(options, TopicDecoding(options, topic, partial(_client, options)))
         self._asked_s = float("-inf")
 
     @override

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from iceberg_export.errors import PlanError, SettingsError
-from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.agent_client import BEYOND_ALL, AgentClient
 from iceberg_export.plan.splits import PartitionPlan, PlannedSpan, TopicPlan, clip, make_splits
 from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.read_options import EARLIEST, LATEST, Bounds, ReadOptions
@@ -17,8 +17,6 @@ from iceberg_export.source.tasks import ChunkTask, Decoding, Task
 
 PARALLELISM = 16
 """Tasks wanted when there is enough to do: who plans does not know how many cores there are."""
-BEYOND_ALL = 1 << 62
-"""No log is so long: a plan from there on has no rows, only where the log starts and ends."""
 PINS_PER_LIFETIME = 6
 
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from iceberg_export.errors import PlanError
-from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.agent_client import BEYOND_ALL, AgentClient
 from iceberg_export.plan.splits import TopicPlan
 from iceberg_export.source.filters import QueryRange
 from iceberg_export.source.planning import (
-    BEYOND_ALL,
     Decide,
     OffsetRanges,
     chunk_tasks,

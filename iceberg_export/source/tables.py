@@ -22,13 +22,12 @@ from iceberg_export.errors import CatalogError, SettingsError, StateError
 from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.read import group_files, read_rows
 from iceberg_export.files.target import Target
-from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.agent_client import BEYOND_ALL, AgentClient
 from iceberg_export.plan.splits import TopicPlan, check_not_ahead
 from iceberg_export.records.decode import Ints
 from iceberg_export.routes import read_route
 from iceberg_export.source.filters import OFFSET_END, QueryRange
 from iceberg_export.source.planning import (
-    BEYOND_ALL,
     OffsetRanges,
     check_partitions,
     chunk_tasks,
@@ -92,7 +91,7 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
     plan = client().plan_by_name(topic, {}, others=BEYOND_ALL)
     topic_table = topic_settings.parse(plan.configs, topic)
     seen = schema.columns_view(table)
-    types = _types(options, topic_table, plan)
+    types = _types(options, topic_table, plan, client)
     grown, _typing = types.read_typing(
         schema.arrow_schema(seen.columns), seen.edits, table.metadata.properties
     )
@@ -100,8 +99,13 @@ def columns_of(options: ReadOptions, table: Table, client: Callable[[], AgentCli
     return pa.schema({field.name: field for field in (*columns, *to_be)}.values())
 
 
-def _types(options: ReadOptions, topic_table: TopicTable, plan: TopicPlan) -> TopicTypes:
-    return TopicTypes(topic_table, registry(options, plan), assumes_first=True)
+def _types(
+    options: ReadOptions,
+    topic_table: TopicTable,
+    plan: TopicPlan,
+    agents: Callable[[], AgentClient],
+) -> TopicTypes:
+    return TopicTypes(topic_table, registry(options, plan, agents), assumes_first=True)
 
 
 def open_options(options: ReadOptions) -> Table:
@@ -146,7 +150,7 @@ def plan_table(
     if topic_table.typed:
         seen = schema.columns_view(table)
         columns = schema.arrow_schema(seen.columns)
-        _columns, typing = _types(options, topic_table, plan).read_typing(
+        _columns, typing = _types(options, topic_table, plan, lambda: client).read_typing(
             columns, seen.edits, table.metadata.properties
         )
         typing = typing._replace(truncations=decimal_truncations(table.metadata))

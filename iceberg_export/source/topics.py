@@ -8,16 +8,15 @@ is a bad record. Tasks ask nobody.
 """
 
 import time
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from iceberg_export.errors import PlanError, SettingsError
-from iceberg_export.plan.agent_client import AgentClient
+from iceberg_export.plan.agent_client import BEYOND_ALL, AgentClient
+from iceberg_export.plan.registry_address import RegistryAddress
 from iceberg_export.plan.splits import TopicPlan
-from iceberg_export.plan.trust import told_registry
-from iceberg_export.source.planning import BEYOND_ALL
 from iceberg_export.source.read_options import FAIL, KEEP, ReadOptions
 from iceberg_export.source.tasks import Decoding
 from iceberg_export.table import topic_settings
@@ -54,7 +53,7 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     from iceberg_export.typed.topic_types import TopicTypes
 
     try:
-        types = TopicTypes(settings, registry(options, plan), assumes_first=True)
+        types = TopicTypes(settings, registry(options, plan, lambda: client), assumes_first=True)
     except RegistryError as error:
         raise RegistryError(f"{error}; typed=false reads keys and values as they are") from error
     types.check_newest()
@@ -62,19 +61,28 @@ def topic_columns(options: ReadOptions, client: AgentClient) -> TopicColumns | N
     return TopicColumns(settings, *(arrow_schema(table_schema(one)) for one in (ruled, plain)))
 
 
-def registry(options: ReadOptions, plan: TopicPlan) -> RegistryClient:
-    """Returns the registry that the options name, or the agent that made the plan."""
+def registry(
+    options: ReadOptions, plan: TopicPlan, agents: Callable[[], AgentClient]
+) -> RegistryClient:
+    """Returns the registry that the options name, or the agent that made the plan; while nobody answers
+    there, another agent."""
     settings = options.settings
-    told = partial(told_registry, settings.values, settings.agents, plan.topic, plan.registry)
+    told = RegistryAddress(settings, agents, topic=plan.topic, told=plan.registry)
     return RegistryClient(settings.values, told=told, sleep=time.sleep)
 
 
 class TopicDecoding:
     """How the records of one query come into its columns, plan by plan."""
 
-    def __init__(self, options: ReadOptions, loaded: TopicColumns | None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        loaded: TopicColumns | None,
+        agents: Callable[[], AgentClient],
+    ) -> None:
         self._options = options
         self._loaded = loaded
+        self._agents = agents
         self._registry: RegistryClient | None = None
         self._told = ""
         """Where it is, by the agent that was asked last: another one has its own."""
@@ -94,7 +102,8 @@ class TopicDecoding:
         from iceberg_export.typed.topic_types import TopicTypes
 
         if self._registry is None or self._told != plan.registry:
-            self._registry, self._told = registry(self._options, plan), plan.registry
+            self._registry = registry(self._options, plan, self._agents)
+            self._told = plan.registry
         types = TopicTypes(now, self._registry, assumes_first=True)
         _columns, typing = types.read_typing(
             self._loaded.without_rules, types.rules, rules_properties(now.column_rules)

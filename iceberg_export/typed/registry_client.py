@@ -59,8 +59,9 @@ class RegistryClient:
         sleep: Callable[[float], None],
     ) -> None:
         """`settings` are the exporter's, `schema.registry.*` among them. `told` says where the agents
-        have a registry, or raises; it is asked for when there is something to ask, and
-        `schema.registry.url` is not set. Raises SettingsError."""
+        have a registry, or raises; it is called when there is something to ask, and
+        `schema.registry.url` is not set, and again whenever nobody answers there: another agent may
+        tell another address. Raises SettingsError."""
         given = {name: settings[name].strip() for name in settings if name.startswith("schema.")}
         self._addresses = [
             one.strip().rstrip("/")
@@ -68,6 +69,7 @@ class RegistryClient:
             if one.strip()
         ]
         self._told = told
+        self._are_told = not self._addresses
         for address in self._addresses:
             if urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).netloc:
                 raise SettingsError(
@@ -167,18 +169,18 @@ class RegistryClient:
 
     def _call(self, path: str, absent: set[int]) -> Any:
         """The answer's JSON; None for an error whose code is in `absent`. Raises ExportError."""
-        if not self._addresses:
-            self._addresses = [self._told().rstrip("/")]
         failures: dict[str, str] = {}
         for attempt in range(ROUNDS):
             if attempt:
                 self._sleep(PAUSE_S * attempt)
+            if self._are_told and (attempt or not self._addresses):
+                self._addresses = [self._told().rstrip("/")]
             for address in self._addresses:
                 try:
                     return self._once(address, path, absent)
                 except _AwayError as error:
                     failures[address] = str(error)
-        tried = "; ".join(f"{address}: {failures[address]}" for address in self._addresses)
+        tried = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
         raise RegistryError(
             f"no schema registry answers ({tried}); set schema.registry.url to a live one"
         )

@@ -9,11 +9,14 @@ import pytest
 
 from iceberg_export.dead_letters.dead_letter_table import decode_pending
 from iceberg_export.errors import SettingsError, StateError
+from iceberg_export.runs.export import export_topic
+from iceberg_export.runs.job import load_topic_types
 from iceberg_export.steps import Step
 from iceberg_export.tasks.export_split import BadRecordError
-from iceberg_export.typed import topic_types, typed_rows
+from iceberg_export.typed import registry_client, topic_types, typed_rows
 from iceberg_export.typed.framing import frame
 from iceberg_export.typed.registry_client import RegistryError
+from protocol.records import Record
 from tests.iceberg_export.kit.hooks import Killed, Once
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.place import DEAD_TABLE, TABLE
@@ -25,6 +28,7 @@ from tests.iceberg_export.kit.registry import (
     avro,
     framed,
 )
+from tests.iceberg_export.kit.world import World, make_job
 
 WRONG = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 
@@ -300,6 +304,36 @@ def test_schemas_come_from_the_registry_that_agents_tell_unless_one_is_set(here)
         here.send(avro(two, ORDER_2, {"id": 2, "city": "Bonn", "price": 0.5}))
         assert here.export(f"schema.registry.url={url}").dead == 0
     assert here.columns("id", "price") == [(1, None), (2, 0.5)]
+
+
+class Agent:
+    """An agent of a world's cluster with a registry of its own, which dies with it."""
+
+    def __init__(self, world, registry):
+        self.world, self.registry = world, registry
+
+    def respond(self, asked):
+        self.world.registry = self.registry
+        return self.world.respond(asked)
+
+
+def test_when_the_agent_dies_whose_registry_was_told_another_ones_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry_client, "PAUSE_S", 0)
+    world, registry = World(tmp_path / "store"), FakeRegistry()
+    world.create("orders", 1)
+    world.configs["orders"] = {"value.mode": "avro"}
+    number = registry.register("orders-value", ORDER_1)
+    value = avro(number, ORDER_1, {"id": 7, "city": "Ulm"})
+    world.commit("orders", {0: [[Record(timestamp=1, value=value)]]})
+    with served(registry) as theirs, served(Agent(world, theirs)) as other:
+        with served(registry) as its, served(Agent(world, its)) as first:
+            job = make_job(f"{first},{other}", tmp_path / "data")
+            (topic,) = job.client.topics().topics
+            assert topic.registry == its
+        assert export_topic(job, topic).rows == 1
+    with pytest.raises(RegistryError, match=f"no schema registry answers .*{its}: "):
+        load_topic_types(job, topic).check_newest()
+    job.catalog.engine.dispose()
 
 
 def test_a_topic_that_needs_schemas_is_refused_where_nobody_names_a_registry(here):

@@ -16,7 +16,7 @@ from iceberg_export.source.planning import plan_topic
 from iceberg_export.source.reading import read_task
 from iceberg_export.source.streaming import Stream
 from iceberg_export.source.tasks import CORRUPT, CORRUPT_TYPE
-from iceberg_export.source.topics import TopicDecoding, topic_columns
+from iceberg_export.source.topics import TopicDecoding, registry, topic_columns
 from iceberg_export.table import schema
 from iceberg_export.typed import registry_client
 from iceberg_export.typed.framing import frame
@@ -59,7 +59,12 @@ class Here:
         """Rows of a query that was told its columns then, or now."""
         found = self.options(**more)
         told = told or topic_columns(found, client(found))
-        tasks = plan_topic(found, client(found), found.query_range, TopicDecoding(found, told))
+        tasks = plan_topic(
+            found,
+            client(found),
+            found.query_range,
+            TopicDecoding(found, told, lambda: client(found)),
+        )
         return self.rows(tasks, told.columns, found)
 
     def rows(self, tasks, columns, found):
@@ -139,6 +144,16 @@ def test_the_registry_that_does_not_answer_is_told_with_a_way_round_it(here, mon
     here.registry.refuse = lambda _path: (500, {"error_code": 500, "message": "ill"})
     with pytest.raises(RegistryError, match=r"ill.*typed=false reads keys and values as they are"):
         here.told(**{"schema.registry.timeout.ms": "1000"})
+
+
+def test_a_query_asks_another_agents_registry_when_the_one_that_was_told_is_gone(here, monkeypatch):
+    monkeypatch.setattr(registry_client, "PAUSE_S", 0)
+    here.world.commit("orders", {0: [avro_orders(here.registry)]})
+    found, told = here.options(), here.told()
+    agents = client(found)
+    plan = agents.plan_by_name("orders", {})._replace(registry="http://127.0.0.1:1")
+    assert TopicDecoding(found, told, lambda: agents)(plan).typing is not None
+    assert registry(found, plan, lambda: agents).latest("orders-value") is not None
 
 
 def test_a_record_that_cannot_be_decoded_ends_the_query_is_kept_or_left_out(here):
@@ -226,7 +241,7 @@ def test_a_stream_decodes_what_newer_schemas_write_and_asks_little_for_it(here):
     here.world.commit("orders", {0: [avro_orders(here.registry)]})
     found = here.options(streaming=True, startingOffsets="earliest")
     told = topic_columns(found, client(found))
-    agents, stream = client(found), Stream(found, TopicDecoding(found, told))
+    agents, stream = client(found), Stream(found, TopicDecoding(found, told, lambda: client(found)))
     start, ids = stream.initial(stream.fetch_bounds(agents)), []
     for _ in range(3):
         end = stream.latest(stream.fetch_bounds(agents))
@@ -276,7 +291,12 @@ def test_a_batch_that_nobody_can_read_ends_the_query_is_kept_or_left_out(here, m
     def read(**more):
         found = here.options(**more)
         told = topic_columns(found, client(found))
-        tasks = plan_topic(found, client(found), found.query_range, TopicDecoding(found, told))
+        tasks = plan_topic(
+            found,
+            client(found),
+            found.query_range,
+            TopicDecoding(found, told, lambda: client(found)),
+        )
         columns = ROW_SCHEMA if told is None else told.columns
         return here.rows(tasks, columns, found)
 
@@ -296,7 +316,9 @@ def test_a_query_that_ends_within_such_a_batch_is_told_as_well(here):
     here.world.configs["orders"] = {}
     here.world.commit("orders", {0: [poison(3)]})
     found = here.options(endingOffsets='{"0": 2}')
-    tasks = plan_topic(found, client(found), found.query_range, TopicDecoding(found, None))
+    tasks = plan_topic(
+        found, client(found), found.query_range, TopicDecoding(found, None, lambda: client(found))
+    )
     with pytest.raises(PlanError, match="the batch of offsets 0 to 2 cannot be read"):
         here.rows(tasks, ROW_SCHEMA, found)
 

@@ -158,3 +158,32 @@ def test_an_answer_that_breaks_off_is_asked_of_the_next_registry(registry):
         schema = make(f"{here},{there}").by_id(number)
     assert schema is not None
     assert schema.text == '"int"'
+
+
+def test_while_nobody_answers_where_an_agent_told_another_is_asked_and_then_stayed_with(registry):
+    number = registry.register("t-value", '"int"')
+    pauses: list[float] = []
+    with served(registry) as url:
+        told = ["http://127.0.0.1:1", "http://127.0.0.1:2", url]
+        client = RegistryClient(DEFAULTS, told=lambda: told.pop(0), sleep=pauses.append)
+        schema = client.by_id(number)
+        assert schema is not None
+        assert (schema.text, told, pauses) == ('"int"', [], [1.0, 2.0])
+        assert client.latest("t-value") == schema, "nobody is asked again"
+
+
+def test_when_no_agent_tells_a_registry_that_answers_all_that_were_tried_are_named():
+    told = iter(["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:1"])
+    client = RegistryClient(DEFAULTS, told=lambda: next(told), sleep=lambda _seconds: None)
+    with pytest.raises(RegistryError, match=r"127.0.0.1:1: .*; http://127.0.0.1:2: ") as ended:
+        client.by_id(1)
+    assert "set schema.registry.url" in str(ended.value)
+
+
+def test_registries_that_the_settings_name_are_asked_whatever_agents_tell():
+    def told():
+        raise AssertionError
+
+    given = DEFAULTS | {"schema.registry.url": "http://127.0.0.1:1"}
+    with pytest.raises(RegistryError, match="no schema registry answers"):
+        RegistryClient(given, told=told, sleep=lambda _seconds: None).by_id(1)
