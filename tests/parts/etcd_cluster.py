@@ -154,6 +154,10 @@ class EtcdCluster:
                 member.child.resume()
             member.proxy.mend()
         at_once(EtcdMember.start, [each for each in self.members if not each.child.running])
+        self.until_healthy()
+
+    def until_healthy(self) -> None:
+        """Every member answers, also one that was started a moment ago."""
         until(lambda: all(member.healthy for member in self.members), "a member is not healthy")
 
     def begin_anew(self) -> None:

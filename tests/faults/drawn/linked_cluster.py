@@ -153,7 +153,7 @@ class LinkedCluster:
                 self._disk.fill()
             case "no-space":
                 # It takes seconds, and others begin meanwhile.
-                self._filling = self._filler.submit(self._members.fill)
+                self._filling = self._filler.submit(self._fill)
             case "replace":
                 self._killed.add(fault.target)
                 self._child(fault).signal(signal.SIGTERM)
@@ -189,6 +189,11 @@ class LinkedCluster:
     def _members(self) -> EtcdCluster:
         assert isinstance(self._etcd, EtcdCluster)
         return self._etcd
+
+    def _fill(self) -> None:
+        """A member that was away may only be on its way back."""
+        self._members.until_healthy()
+        self._members.fill()
 
     def _change_release(self, name: str) -> None:
         """From its next start on it is of the other one."""
