@@ -5,10 +5,12 @@
     GET /console/record/bytes        the same and &part=key|value: as they are, to be saved
 
 They need the role `reader`, and READ of the topic where there is an authorizer (`broker.console.record_access`). Any
-agent reads any partition. What is read for a page is bounded, and so is how many are read at a time.
+agent reads any partition. What is read for a page is bounded, and so is how many are read at a time. A page that follows
+the newest says when to ask again (`ask_again_ms`), so that whoever leaves it open takes a hundredth of a core at most.
 """
 
 from collections.abc import Callable
+from time import process_time
 from typing import Final, TypeVar
 
 from aiohttp import web
@@ -46,10 +48,16 @@ from protocol.acls import Operation
 BOUNDS: Final = Bounds()
 WHOLE_CHARACTERS: Final = 256 << 10
 """Of a key or value on the page of its record; there are more in the bytes."""
+FOLLOWING_SHARE: Final = 0.01
+"""Of one core, that a page which follows may take."""
+PAUSE_MS_MAX: Final = 300_000
+ASK_AGAIN: Final = "Ask-Again-Ms"
+"""A header: the page is not to ask again before that."""
 Asked = TypeVar("Asked")
 
 
 async def _records(request: web.Request) -> web.StreamResponse:
+    began_s = process_time()
     asked = _parsed(lambda: records_asked(request.query))
     access = request.app[RECORDS]
     access.require(request, Operation.READ, asked.topic)
@@ -81,7 +89,16 @@ async def _records(request: web.Request) -> web.StreamResponse:
         older=older,
         is_bounded=read.is_bounded,
     )
-    return await page(request, "records", {"records": view})
+    answer = await page(request, "records", {"records": view})
+    if asked.follows:
+        answer.headers[ASK_AGAIN] = str(ask_again_ms(process_time() - began_s))
+    return answer
+
+
+def ask_again_ms(took_s: float) -> int:
+    """After an answer in whose time the process took so much of its cores, for whatever and in whichever thread: so it
+    is no less than what the answer took."""
+    return min(round(took_s * 1000 / FOLLOWING_SHARE), PAUSE_MS_MAX)
 
 
 async def _record(request: web.Request) -> web.StreamResponse:

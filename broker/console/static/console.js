@@ -1,12 +1,14 @@
 // Keeps a page up to date: asks for it again while somebody looks at it, and puts into it what has changed, so that
 // focus, selection and scroll stay where they are. Without this file every page works, but stands still, as do pages
 // whose main part says so (data-still): what they show was asked for once. What somebody writes into filters stays.
+// An answer that cost the agent much says when to ask again (Ask-Again-Ms, broker.console.record_pages).
 const EVERY_MS = 2000;
 const SLOW_MS = 15000;
 const TYPED_MS = 250;
 
 const freshness = document.getElementById("freshness");
 let failures = 0;
+let every = EVERY_MS;
 let timer = 0;
 let asking = null;
 
@@ -25,6 +27,7 @@ async function show(url, { isNew = false } = {}) {
     document.title = page.title;
     if (isNew) history.replaceState(null, "", url);
     failures = 0;
+    every = Math.max(EVERY_MS, Number(answer.headers.get("Ask-Again-Ms")));
     freshness.textContent = "";
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -42,7 +45,7 @@ function isStill() {
 function wait() {
   clearTimeout(timer);
   if (isStill()) return;
-  const pause = Math.min(EVERY_MS * 2 ** failures, SLOW_MS);
+  const pause = Math.max(every, Math.min(EVERY_MS * 2 ** failures, SLOW_MS));
   timer = setTimeout(() => (document.hidden ? wait() : show(location.href)), pause);
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import html as entities
+import itertools
 import json
 import logging
 import re
@@ -14,6 +15,7 @@ import pytest
 
 from broker.calls.local_calls import LocalCallError
 from broker.console import record_access, record_pages, record_reading
+from broker.console.record_pages import ask_again_ms
 from broker.console.record_reading import Bounds
 from broker.edge import local_calls
 from broker.edge.local_calls import CLIENT_ID
@@ -181,6 +183,21 @@ async def test_only_a_page_of_the_newest_asks_for_itself_again() -> None:
         for rest, is_still in (("", False), ("&from=beginning", True), ("&search=x", True)):
             _, html = await page(running, f"/console/records?topic=orders{rest}")
             assert ("data-still" in html) == is_still
+
+
+async def test_a_page_that_follows_asks_again_when_a_hundredth_of_a_core_has_paid_for_it(
+    monkeypatch,
+) -> None:
+    assert [ask_again_ms(each) for each in (0.0, 0.004, 0.07, 5.0)] == [0, 400, 7_000, 300_000]
+    clock = itertools.count(1.0, 0.07)
+    monkeypatch.setattr(record_pages, "process_time", lambda: next(clock))
+    async with serving() as running:
+        await create(await running.connect(), "orders")
+        url = f"http://127.0.0.1:{running.agent.listening()['http'][1]}"
+        async with aiohttp.ClientSession(url, headers=BROWSER) as session:
+            for rest, told in (("", "7000"), ("&from=beginning", None), ("&search=x", None)):
+                async with session.get(f"/console/records?topic=orders{rest}") as answer:
+                    assert (answer.status, answer.headers.get("Ask-Again-Ms")) == (200, told)
 
 
 async def test_a_search_says_how_far_it_looked_and_goes_on_from_there(monkeypatch) -> None:
