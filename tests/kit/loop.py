@@ -22,11 +22,12 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 from typing_extensions import override
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
 """Whose code is running; "" is the simulator itself."""
@@ -95,26 +96,32 @@ class _SimTask(asyncio.Task[Any]):
 class _SimFuture(asyncio.Future[Any]):
     """As _SimTask."""
 
-    def __init__(self, *, number: int, loop: "SimLoop") -> None:
-        self._number = number
-        super().__init__(loop=loop)
+    _number: int
 
     @override
     def __hash__(self) -> int:
         return self._number
 
 
+_Timer = tuple[float, asyncio.TimerHandle]
+"""A tuple, since a heap compares numbers far faster than handles."""
+
+
 class SimLoop(asyncio.SelectorEventLoop):
-    """See the module. `steps` counts the callbacks that ran."""
+    """See the module. `steps` counts the callbacks that ran.
+
+    What asyncio does in each step beside running it, a run of the simulator does hundreds of
+    thousands of times: the methods here that schedule are asyncio's, without what no test needs.
+    """
 
     # asyncio's own.
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
-    _timer_cancelled_count: int
+    _debug: bool
 
     def __init__(self, rng: random.Random) -> None:
         self._now = 0.0
-        self._rng = rng
+        self._bits = rng.getrandbits
+        self._timers: list[_Timer] = []
         self._paused: dict[str, list[asyncio.Handle]] = {}
         self._dead: set[str] = set()
         self._kept: list[_SimTask] = []
@@ -126,6 +133,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.set_exception_handler(self._on_exception)
         self.failures: list[str] = []
         """Errors that nobody caught."""
+        if not self._debug:
+            self.__dict__.update(get_debug=bool)  # Each handle and future asks; `bool()` is False.
 
     @override
     def time(self) -> float:
@@ -167,8 +176,43 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._paused.pop(owner, None)
 
     @override
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    @override
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    @override
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, timer))
+        return timer
+
+    @override
     def create_future(self) -> asyncio.Future[Any]:
-        return _SimFuture(number=next(self._numbers), loop=self)
+        future = _SimFuture(loop=self)
+        future._number = next(self._numbers)
+        return future
 
     def _make_task(
         self,
@@ -189,13 +233,13 @@ class SimLoop(asyncio.SelectorEventLoop):
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def _run_once(self) -> None:
-        ready = self._ready
+        ready, timers = self._ready, self._timers
         if not ready:
             self._advance()
-        while self._scheduled and self._scheduled[0].when() <= self._now:
-            ready.append(self._pop_timer())
-        handle = self._draw(ready)
-        if handle.cancelled():
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[1])
+        handle = self._draw(ready) if len(ready) > 1 else ready.popleft()
+        if handle._cancelled:
             return
         owner: str = handle._context.get(OWNER, "")  # type: ignore[attr-defined]
         if owner in self._dead:
@@ -208,18 +252,13 @@ class SimLoop(asyncio.SelectorEventLoop):
             raise LivelockError(f"{self.steps} steps, and it is {self._now:.3f} s")
         handle._run()
 
-    def _pop_timer(self) -> asyncio.TimerHandle:
-        timer = heapq.heappop(self._scheduled)
-        timer._scheduled = False  # type: ignore[attr-defined]
-        return timer
-
     def _advance(self) -> None:
-        while self._scheduled and self._scheduled[0].cancelled():
-            self._pop_timer()
-            self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
-        if not self._scheduled:
+        timers = self._timers
+        while timers and timers[0][1]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
             raise DeadlockError(f"nothing can happen any more at {self._now:.3f} s")
-        self._now = max(self._now, self._scheduled[0].when())
+        self._now = max(self._now, timers[0][0])
 
     def discard(self) -> None:
         """End what never ended, paused and killed owners included, without running it further."""
@@ -233,15 +272,20 @@ class SimLoop(asyncio.SelectorEventLoop):
                         cast(Coroutine[Any, Any, Any], task.get_coro()).close()
             self._kept.clear()
             self._ready.clear()
-            self._scheduled.clear()
+            self._timers.clear()
             self.close()
 
     def _draw(self, ready: deque[asyncio.Handle]) -> asyncio.Handle:
-        """One of the ready handles; mostly near the front, so that nobody starves."""
-        index = self._rng.randrange(len(ready)) if len(ready) > 1 else 0
-        ready.rotate(-index)
-        handle = ready.popleft()
-        ready.rotate(index)
+        """One of the ready handles, of several; each is as likely as the others."""
+        count = len(ready)
+        width = count.bit_length()
+        index = self._bits(width)
+        while index >= count:
+            index = self._bits(width)
+        if index == 0:
+            return ready.popleft()
+        handle = ready[index]
+        del ready[index]
         return handle
 
 

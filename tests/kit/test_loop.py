@@ -24,6 +24,32 @@ def test_waiting_for_what_cannot_come_is_reported_as_a_deadlock() -> None:
         run(main, seed=1)
 
 
+def test_a_timer_that_was_cancelled_neither_fires_nor_moves_the_clock() -> None:
+    fired: list[str] = []
+
+    async def main(loop: SimLoop, rng: random.Random) -> None:
+        loop.call_later(5, fired.append, "early").cancel()
+        loop.call_later(9, fired.append, "kept")
+        loop.call_later(20, fired.append, "late").cancel()
+        await loop.create_future()
+
+    with pytest.raises(DeadlockError, match=r"at 9\.000 s"):
+        run(main, seed=1)
+    assert fired == ["kept"]
+
+
+def test_timers_that_fall_due_together_run_in_an_order_that_the_seed_draws() -> None:
+    async def main(loop: SimLoop, rng: random.Random) -> tuple[int, ...]:
+        fired: list[int] = []
+        for number in range(4):
+            loop.call_at(5.0, fired.append, number)
+        await asyncio.sleep(6)
+        return tuple(fired)
+
+    orders = {run(main, seed=seed) for seed in range(300)}
+    assert len(orders) == 24
+
+
 def _lost_updates(seed: int) -> int:
     async def main(loop: SimLoop, rng: random.Random) -> int:
         count = 0

@@ -197,9 +197,12 @@ class SimTransport(asyncio.Transport):
 class Network:
     """All addresses and connections of one simulated world. Installs itself on the loop."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+    def __init__(
+        self, loop: SimLoop, rng: random.Random, piece_bytes: Sequence[int] = PIECE_BYTES
+    ) -> None:
         self.loop = loop
         self._rng = rng
+        self._piece_bytes = piece_bytes
         self.servers: dict[Address, SimServer] = {}
         self._connections: list[SimTransport] = []
         self._ports = iter(range(20_000, 65_000))
@@ -248,7 +251,7 @@ class Network:
         return client, client.protocol
 
     def send(self, sender: SimTransport, data: bytes) -> None:
-        size = self._rng.choice(PIECE_BYTES)
+        size = self._rng.choice(self._piece_bytes)
         if len(data) // size > 64:
             size = len(data)
         for start in range(0, len(data), size):

@@ -52,6 +52,26 @@ def test_bytes_of_a_connection_arrive_in_order_and_whole(seed: int) -> None:
     assert run(main, seed=seed)
 
 
+def test_what_is_sent_arrives_in_pieces_of_a_size_that_the_world_names() -> None:
+    async def main(loop: SimLoop, rng: random.Random) -> list[int]:
+        Network(loop, rng, [16])
+        sizes: list[int] = []
+
+        class Sized(asyncio.Protocol):
+            @override
+            def data_received(self, data: bytes) -> None:
+                sizes.append(len(data))
+
+        with loop.owned("server"):
+            await loop.create_server(Sized, "a", 1)
+        transport, _ = await loop.create_connection(asyncio.Protocol, "a", 1)
+        transport.write(bytes(40))
+        await asyncio.sleep(1)
+        return sizes
+
+    assert run(main, seed=1) == [16, 16, 8]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_held_back_arrives_after_its_sender_has_gone(seed: int) -> None:
     async def main(loop: SimLoop, rng: random.Random) -> Seen:

@@ -36,7 +36,7 @@ from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
 from tests.sim.cut import WHOLE, Cut
-from tests.sim.network import Network
+from tests.sim.network import PIECE_BYTES, Network
 
 own_entries.watch()
 
@@ -127,6 +127,8 @@ class World:
     faults_s: ClassVar[float] = 40.0
     leaves: ClassVar[bool] = False
     """Agents also leave in peace and come back."""
+    piece_bytes: ClassVar[Sequence[int]] = PIECE_BYTES
+    """In which what is sent arrives."""
 
     def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
         self.loop = loop
@@ -141,7 +143,7 @@ class World:
         self.told: dict[str, str] = {}
         """Faults in words, by name, of those that have more to them."""
         self.nodes: list[tuple[str, Node]] = []
-        self.network = Network(loop, self.draw("network"))
+        self.network = Network(loop, self.draw("network"), self.piece_bytes)
         self.log = MemoryLogCluster()
         self.store = MemoryStore(self.now_ms)
         self.lives = [Life(index) for index in range(cut.agents_of(self.shape.agents))]
