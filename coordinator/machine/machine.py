@@ -168,7 +168,7 @@ class Machine:
     def begin_era(self, begun: Position, *, snapshot_key: str) -> None:
         """Go on in another era, behind what is left of the log of the one before (`coordinator.recovery`).
 
-        Nobody of the era before lives, no transaction is open, and no producer id is given twice. Records keep
+        Nobody of the era before lives, no group has members, no transaction is open, and no producer id is given twice. Records keep
         their offsets; where partitions end is kept for those who have read further. `snapshot_key`: where
         this machine is going to be found, as the only snapshot of the era.
         """
@@ -182,7 +182,9 @@ class Machine:
         opened = {place: offset for place, offset in stable.items() if offset < ends[place]}
         self.eras.begin(EraRow(begun, ends, opened))
         self.producer_ids.begin_era(era_of(begun))
-        self._transaction_applier.begin_era(Moment(begun, self.time_ms))
+        moment = Moment(begun, self.time_ms)
+        self.groups.begin_era(moment)
+        self._transaction_applier.begin_era(moment)
         self._digest = roll(self._digest, begun, ())
         self.snapshots.begin_era(begun, self._digest, snapshot_key)
 

@@ -159,6 +159,26 @@ class Groups:
         for shard in self.held_by(incarnation):
             self._holders[shard] = None
 
+    def begin_era(self, moment: Moment) -> None:
+        """No group has members any more (`Machine.begin_era`); its committed offsets are what they were.
+
+        A member may have read what is lost, and would commit where it stands: other records will have those
+        offsets, and the group would never see them. Told that it is unknown, it joins again and goes on from
+        what is committed.
+        """
+        for shard in self._shards:
+            for group in shard.values():
+                if not group.members:
+                    continue
+                members = [_member_size(id_, row.body) for id_, row in group.members.items()]
+                self.size -= len(group.body) + sum(members)
+                group.members.clear()
+                group.empty_since_ms = moment.time_ms
+                # As one that has offsets and never had members; its epoch never comes again.
+                group.kind, group.body = GroupKind.CLASSIC, b""
+                group.epoch += 1
+                group.changed = moment.position
+
     def apply(
         self, command: GroupCommand, *, writer: Incarnation, moment: Moment
     ) -> Done | Rejected | ShardsClaimed | OffsetsCommitted:

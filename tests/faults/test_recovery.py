@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from broker.reports.log_lines import place
 from tests.faults import wire
 from tests.faults.disaster import (
     EAGER,
@@ -29,6 +30,7 @@ from tests.faults.disaster import (
     flags_of,
     following,
     planned,
+    position_now,
     produced,
     read_all,
     read_to_the_end,
@@ -132,6 +134,53 @@ def test_an_older_log_file_is_begun_anew_instead_of_the_newer_one_that_is_gone(
         found = read_all(agent.port, "t")
         assert kept.items() <= found.items()
         assert_only_the_listed_is_lost(kept | late, found, told)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.promise("P1")
+def test_a_group_reads_all_that_came_after_a_recovery_though_a_member_had_read_what_is_lost(
+    tmp_path: Path, protocol: str
+) -> None:
+    agent = FrazilDev(tmp_path, *flags_of(EAGER))
+    data = tmp_path / "data"
+    with agent:
+        create_topic(AdminClient({"bootstrap.servers": agent.bootstrap}), "t", 2)
+        member = member_of(agent.bootstrap, protocol)
+        read_to_the_end(member, produced(agent.bootstrap, "t", 100, 0))
+        member.commit(asynchronous=False)
+        kept = position_now(agent)
+        read_to_the_end(member, produced(agent.bootstrap, "t", 40, 100))
+        all_is_archived(data, agent)
+        agent.child.kill()
+    for file in data.glob("log.db*"):
+        file.unlink()
+    recover(agent.child, "--yes", "--to-position", place(kept), "--data", str(data))
+    with agent:
+        # It stands behind records that are lost.
+        with suppress(KafkaException):
+            member.commit(asynchronous=False)
+        new = produced(agent.bootstrap, "t", 100, 900)
+        member.close()
+        successor = member_of(agent.bootstrap, protocol)
+        read_to_the_end(successor, new)
+        successor.close()
+
+
+def member_of(bootstrap: str, protocol: str) -> Consumer:
+    """Of the group of readers of `t`."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "members",
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe(["t"])
+    return consumer
 
 
 def test_a_copy_of_the_store_that_was_made_in_the_middle_is_a_cluster_elsewhere(

@@ -6,8 +6,10 @@ not is "info", and its client goes on as a new process with a new producer of th
 """
 
 import random
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -57,7 +59,9 @@ class Workers:
         self.end()
         for thread in self._threads:
             thread.join(seconds)
-            assert not thread.is_alive(), "a worker does not end"
+            assert not thread.is_alive(), (
+                f"a worker does not end; it is at {_where(thread)}; last told: {self.errors[-3:]}"
+            )
         assert not self.failures, self.failures
 
     def read_all(self) -> None:
@@ -113,6 +117,12 @@ class Workers:
                 worker.operate()
         except Exception as error:  # noqa: BLE001 - A worker that died is told of by the test.
             self.failures.append(repr(error))
+
+
+def _where(thread: threading.Thread) -> str:
+    """The innermost line of these files that the thread is at."""
+    frames = traceback.extract_stack(sys._current_frames()[thread.ident or 0])
+    return f"{frames[-1].name}, line {frames[-1].lineno}: {frames[-1].line}"
 
 
 class _Worker:

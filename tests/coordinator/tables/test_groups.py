@@ -31,11 +31,13 @@ from coordinator.commands.group_commands import (
     SetTopicConfigs,
     ShardsClaimed,
 )
+from coordinator.machine.machine import Machine
+from coordinator.snapshot.snapshot import dump, restore
 from coordinator.tables import groups as table
 from coordinator.tables.groups import GroupRow, Groups, MemberRow, shard_of
 from coordinator.tables.topics import TOPIC_CONFIGS_MAX
 from protocol.errors import ErrorCode
-from protocol.types import Incarnation, TopicId
+from protocol.types import Incarnation, TopicId, position
 from tests.coordinator.machine.story import Story, with_agents
 from tests.coordinator.tables.group_model import group_state
 
@@ -438,3 +440,29 @@ def test_a_shard_that_was_never_claimed_has_no_holder():
     assert story.machine.groups.holder(5) is None
     assert story.machine.groups.held_by(agent) == ()
     assert story.machine.groups.held_by(Incarnation(0)) == ()
+
+
+# Eras.
+
+
+@pytest.mark.promise("P1")
+def test_a_member_of_the_era_before_commits_nothing_and_what_was_committed_stays():
+    """It may have read what is lost: the group would never see what has those offsets now."""
+    world = World()
+    world.done(change("m1", "m2", body=b"of the group"))
+    early = CommitOffsets("g", "m1", 1, (CommittedOffset(world.topic_id, 0, 5, -1, ""),))
+    assert isinstance(world.story.do(world.agent, early), OffsetsCommitted)
+    world.done(change("lone", group_id="other"))
+    machine = world.story.machine
+    machine.begin_era(position(2, 1), snapshot_key="snapshots/of-the-second-era/manifest")
+    world.agent = world.story.open_in_era(2)
+    world.story.do(world.agent, ALL)
+    late = CommitOffsets("g", "m1", 1, (CommittedOffset(world.topic_id, 0, 9, -1, ""),))
+    assert world.refused(late) is ErrorCode.UNKNOWN_MEMBER_ID
+    row = world.row()
+    assert (row.members, row.kind, row.epoch, row.body) == ({}, GroupKind.CLASSIC, 2, b"")
+    assert row.offsets.counts()[0] == 1
+    restored = Machine()
+    restore(restored, dump(machine))
+    assert restored.groups.size == machine.groups.size
+    world.done(change("m1", before=2))
