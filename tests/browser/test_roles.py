@@ -142,7 +142,7 @@ def test_an_operator_makes_a_topic_writes_to_it_and_deletes_it_each_after_a_page
         page.get_by_role("button", name="Create it").click()
         expect(page.get_by_role("main")).to_contain_text("Topic “returns” was created.")
 
-        page.get_by_role("link", name="Records").click()
+        page.get_by_role("link", name="Records", exact=True).click()
         page.get_by_role("link", name="Produce a record").click()
         page.get_by_label("Value", exact=True).fill("broken on arrival")
         page.get_by_role("button", name="Show what will be written").click()
@@ -150,7 +150,7 @@ def test_an_operator_makes_a_topic_writes_to_it_and_deletes_it_each_after_a_page
         page.get_by_role("button", name="Write it").click()
         expect(page.get_by_role("main")).to_contain_text("It is at offset 0 of partition 0")
         page.reload()
-        page.get_by_role("link", name="Records").click()
+        page.get_by_role("link", name="Records", exact=True).click()
         expect(page.get_by_role("rowheader")).to_have_text(["0"])
         expect(page.get_by_role("main")).to_contain_text("broken on arrival")
 
