@@ -30,6 +30,7 @@ from coordinator.log.memory import LocalMemoryLog
 from coordinator.log.metadata_log import (
     LogEntry,
     LogError,
+    LogRefusedError,
     LogUnavailableError,
     MetadataLog,
     Session,
@@ -409,6 +410,8 @@ class Weather:
     late_s_max: float = 0.0
     tail_break: float = 0.0
     tail_delay_s_max: float = 0.0
+    refused: float = 0.0
+    """Of appends: the log says no, as etcd does that has no space left."""
     away: bool = False
     """Nothing answers at all."""
 
@@ -427,12 +430,13 @@ class Weather:
             late=maybe(0.1),
             late_s_max=rng.choice((1.0, 10.0, 60.0)),
             slow_answer=maybe(0.2),
+            refused=rng.choice((0.0,) * 11 + (0.02,)),
         )
 
     def clear(self) -> None:
         """Fine weather: no fault of any kind."""
         self.delay = self.slow_answer = self.fail_before = self.fail_after = self.late = 0.0
-        self.tail_break = self.tail_delay_s_max = 0.0
+        self.tail_break = self.tail_delay_s_max = self.refused = 0.0
         self.away = False
 
     def befall(self, port: FaultyStore | FaultyLog, chances: Chances, place: str) -> None:
@@ -460,6 +464,8 @@ class Weather:
                 await asyncio.sleep(chances.stream(name).uniform(0, self.delay_s_max))
             if chances.happens(f"{call}.failed", self.fail_before):
                 raise NoAnswerError("failed before it took effect")
+            if kind == "append" and chances.happens(f"{call}.refused", self.refused):
+                raise LogRefusedError("there is no space left")
             if is_change and chances.happens(name := f"{call}.late", self.late):
                 await asyncio.sleep(LOST_S)
                 seconds = chances.stream(name).uniform(0, self.late_s_max)

@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
-from coordinator.log.metadata_log import LogUnavailableError
+from coordinator.log.metadata_log import LogRefusedError, LogUnavailableError
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
 from tests.kit.chances import Chances
@@ -82,3 +82,15 @@ async def test_in_some_weather_a_call_takes_effect_long_before_its_answer_comes(
     assert bytes(await inner.get("a")) == b"x"
     assert not putting.done()
     await asyncio.wait_for(putting, 3.0)
+
+
+async def test_in_some_weather_the_log_refuses_an_append_and_nothing_else() -> None:
+    cluster, weather = MemoryLogCluster(), Weather(refused=1.0)
+    log = FaultyLog(MemoryLog(cluster))
+    weather.befall(log, Chances(7, current().time), "log")
+    session = await log.open(await log.grant(60_000), b"open")
+    with pytest.raises(LogRefusedError):
+        await log.append(session, 1, b"refused")
+    weather.clear()
+    await log.append(session, 1, b"taken")
+    assert [entry.payload for entry in cluster.entries] == [b"open", b"taken"]

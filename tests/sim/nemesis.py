@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from coordinator.commands.entries import Tick
 from tests.kit.chances import Chances
 from tests.kit.faults import Weather
 from tests.sim.world import Life, World
@@ -17,6 +18,7 @@ from tests.sim.world import Life, World
 LEAVES_S = 2.0
 """How long an agent takes that leaves in peace; it may take longer, and the next harm waits."""
 LEAVES_S_MAX = 20.0
+GOES_ON_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,12 @@ class Nemesis:
         assert task is not None
         with self._world.loop.owned(life.owner):
             stopping = self._world.loop.create_task(agent.stop())
-        await asyncio.wait([task, stopping], timeout=LEAVES_S_MAX)
+        over_s = self._world.loop.time() + LEAVES_S_MAX
+        while not (task.done() and stopping.done()) and self._world.loop.time() < over_s:
+            # Somebody in it goes on as ever, until it is refused.
+            for node in [node for owner, node in self._world.nodes if owner == life.owner]:
+                _ = node.log_client.propose(Tick())
+            await asyncio.wait([task, stopping], timeout=GOES_ON_S)
         self._world.start_again(life)
 
     def take_back(self) -> None:
