@@ -18,12 +18,14 @@ from typing_extensions import override
 
 from broker.jobs.kinds.collection_plan import PREFIXES, begun_ms, orphans
 from broker.node import Node
-from coordinator.commands.entries import Command, Pin, Unpin
+from coordinator.commands.entries import Close, Command, Open, Pin, Rejected, Unpin
 from coordinator.commands.job_commands import (
     BeginSnapshot,
+    ClaimJobs,
     DoomObjects,
     ExpireRecords,
     JobKind,
+    ReleaseJobs,
     RequestJob,
 )
 from coordinator.log_client import Applied
@@ -57,6 +59,8 @@ LONG_MS = "10000000"
 """No run lasts so long."""
 CLUSTER_FILES = ("cluster.json", "log.json", "put-once")
 LOOK_S = 1.0
+MOVING = (ClaimJobs, ReleaseJobs, Open, Close)
+"""Commands by which jobs move to others."""
 GRACE_MS = int(JOBS["log.segment.delete.delay.ms"])
 ASKED_MAX = 5
 BUSY_S = (0.0, 0.05, 0.3)
@@ -162,6 +166,7 @@ class BoundedWorld(RecordsWorld):
         ):
             return
         self._top = machine
+        self._look_at_holder(machine, applied)
         for command in applied.entry.commands:
             if isinstance(command, Pin):
                 self._note_pin(machine, command.name, applied.position)
@@ -169,6 +174,18 @@ class BoundedWorld(RecordsWorld):
                 self.begun[applied.position] = frozenset(self.reachable(machine))
             elif isinstance(command, ExpireRecords):
                 self.account.violations += _expired_too_much(machine, command)
+
+    def _look_at_holder(self, machine: Machine, applied: Applied) -> None:
+        """What is a job's is done for its holder alone (P14)."""
+        holder = machine.jobs.get(JobKind.COLLECT).holder
+        commands = applied.entry.commands
+        if holder == applied.incarnation or any(isinstance(each, MOVING) for each in commands):
+            return
+        for command, outcome in zip(commands, applied.outcomes, strict=True):
+            if isinstance(command, DoomObjects) and not isinstance(outcome, Rejected):
+                self.account.violations.append(
+                    f"objects went as {applied.incarnation} asked, and {holder} has that job (P14)"
+                )
 
     def _note_pin(self, machine: Machine, name: str, position: Position) -> None:
         if any(row.name == name and row.position == position for row in _pins(machine)):

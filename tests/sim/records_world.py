@@ -44,6 +44,7 @@ class RecordsWorld(RecordsCluster):
 
     @override
     def workers(self) -> Sequence[Worker]:
+        large = 0.05 if self.draw("large").random() < 0.25 else 0.0
         return [
             Producer(
                 self,
@@ -52,6 +53,7 @@ class RecordsWorld(RecordsCluster):
                 idempotent=index % 4 != 3,
                 pauses_s=(0.0, 0.01, 0.3),
                 in_flight=self.rng.choice((1, 3, 5)),
+                large=large,
             )
             for index in range(self.shape.producers)
         ]

@@ -13,9 +13,12 @@ the logs as they are at the end. An empty list is a pass.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
+from broker.calls.stalls import TICK_MS
 from coordinator.commands.transaction_commands import (
     EndTransaction,
     GiveUpTransaction,
@@ -25,6 +28,7 @@ from coordinator.commands.transaction_commands import (
 )
 from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
+from protocol.types import Incarnation
 from tests.anomalies import Recorder, check
 from tests.kit.requests import Partition
 from tests.sim.account import Account
@@ -124,6 +128,10 @@ class TxnAccount(Account):
     """By group: the newest transaction with offsets whose commit was acknowledged."""
     stable_least: dict[Partition, int] = field(default_factory=dict)
     """The highest LSO that ListOffsets has told."""
+    open: dict[str, int] = field(default_factory=dict)
+    """The instance that is open of each transactional id, after the newest entry."""
+    proven_s: Callable[[Incarnation, float], tuple[float, int]] = lambda _writer, _since_s: (inf, 0)
+    """For how long since then an incarnation's agent has had a proven session, in how many pieces."""
 
     recorder: Recorder = field(default_factory=Recorder)
     processes: int = 0
@@ -197,12 +205,15 @@ class TxnAccount(Account):
         for index, command, outcome in ended:
             ending = Ending(applied.position, index, _cause(command), command.transactional_id)
             if isinstance(command, GiveUpTransaction):
-                self._look_at_timeout(machine, command, now_s)
+                self._look_at_timeout(machine, command, applied.incarnation, now_s)
+            self.open.pop(command.transactional_id, None)
             for marked in outcome.marked:
                 topic = machine.topics.by_id(marked.topic_id)
                 if topic is not None:  # Else it was deleted later in the same entry.
                     self.endings[topic.name, marked.partition, marked.offset] = ending
+        self.open.clear()
         for row in machine.transactions.ongoing.values():
+            self.open[row.transactional_id] = row.txn_metadata.instance
             begun = (now_s, row.timeout_ms)
             self.begun.setdefault((row.transactional_id, row.txn_metadata.instance), begun)
 
@@ -238,19 +249,32 @@ class TxnAccount(Account):
                         f"{owner}: {command.transactional_id} has ended but in {topic.name}-{index}"
                     )
 
-    def _look_at_timeout(self, machine: Machine, command: GiveUpTransaction, now_s: float) -> None:
+    def _look_at_timeout(
+        self, machine: Machine, command: GiveUpTransaction, writer: Incarnation, now_s: float
+    ) -> None:
         self.counts["timed out"] += 1
         row = machine.transactions.get(command.transactional_id)
         begun = self.begun.get((command.transactional_id, command.instance))
         if begun is None or row is None:
             self.violations.append(f"{command.transactional_id} gave up what was never open")
             return
+        instance = self.open.get(command.transactional_id, command.instance)
+        if instance != command.instance:
+            self.violations.append(
+                f"{command} ended the transaction {instance} of {command.transactional_id} (P6)"
+            )
         # A later command of the entry may have set another timeout already.
         seconds, timeout_ms = now_s - begun[0], min(begun[1], row.timeout_ms)
         if command.timed_out and seconds < timeout_ms / 1000 - 0.001:
             self.violations.append(
                 f"transaction {command.instance} of {command.transactional_id} was given up after "
                 f"{seconds:.3f} s of {timeout_ms} ms"
+            )
+        proven_s, pieces = self.proven_s(writer, begun[0])
+        if command.timed_out and proven_s + pieces * TICK_MS / 1000 < timeout_ms / 1000:
+            self.violations.append(
+                f"transaction {command.instance} of {command.transactional_id} was given up by an "
+                f"agent that had a session for {proven_s:.3f} s of {timeout_ms} ms (P6)"
             )
 
     # The end.

@@ -99,6 +99,7 @@ class TxnCluster(World):
     def __init__(self, loop: SimLoop, rng: random.Random, cut: Cut = WHOLE) -> None:
         super().__init__(loop, rng, cut)
         self.account = TxnAccount(self.violations, self.counts, merged=self.shape.jobs)
+        self.account.proven_s = self.agents.proven_s
         self.mischief = Mischief(self.chances)
         self.input_records = rng.choice((0, 4, 8))
         """In each partition of the input."""
@@ -130,6 +131,8 @@ class TxnProducer:
         self._timeout_ms = timeout_ms
         self._group_id = group_id
         timeout_s = rng.choice((1.0, 3.0))
+        if world.draw(f"patience of {name}").random() < 0.2:
+            timeout_s = 20.0  # As librdkafka and Java have it, or longer.
         self._coordinators = world.client(name, timeout_s)
         # Java has one connection to an agent for everything, librdkafka and others have two.
         shared = rng.random() < 0.5
@@ -418,6 +421,10 @@ class TxnProducer:
                     self._hold(fault, connection, answers_only=answers_only)
                 answer = await client.asked(connection, key, version, request)
                 error = error_of(answer)
+                if error == ErrorCode.REQUEST_TIMED_OUT and not of_group:
+                    # Clients take an error for the end of it, and what they asked for may be done.
+                    told = f"{self.name} was told that {type(request).__name__} timed out (P4)"
+                    self.account.violations.append(told)
                 if error not in ELSEWHERE and error not in AGAIN:
                     return answer
             except LostError:

@@ -34,6 +34,7 @@ RACK_FROM = 11
 ZONES = ("a", "b")
 UNDECIDED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION}
 """What leaves open whether it happened, besides no answer at all."""
+LARGE_BYTES = 20_000
 OUT_OF_STEP = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 
 
@@ -91,14 +92,19 @@ class Producer(RecordWorker):
         idempotent: bool = True,
         pauses_s: tuple[float, ...] = (0.0, 0.2, 1.0),
         in_flight: int = 1,
+        large: float = 0.0,
     ) -> None:
-        """`keys`: how many; 0: records have none. `in_flight`: batches on the way at a time."""
+        """`keys`: how many; 0: records have none. `in_flight`: batches on the way at a time.
+
+        `large`: how many of the batches are of a record that an agent opens away from its loop.
+        """
         super().__init__(world, name)
         self.partition = partition
         self._keys = keys
         self._idempotent = idempotent
         self._pauses_s = pauses_s
         self._in_flight = in_flight
+        self._large, self._sizes = large, world.draw(f"sizes of {name}")
         self._producer = NOBODY
         self._sequence = 0
         self.number = 0
@@ -125,7 +131,11 @@ class Producer(RecordWorker):
             await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.3)))
 
     def _next(self) -> Batch:
-        batch = Batch([self._line() for _ in range(self.rng.choice((1, 1, 3, 20)))], self._sequence)
+        lines = [self._line() for _ in range(self.rng.choice((1, 1, 3, 20)))]
+        if self._sizes.random() < self._large:
+            del lines[1:]
+            lines[0] = self._sent(lines[0]._replace(value=lines[0].ident.ljust(LARGE_BYTES)))
+        batch = Batch(lines, self._sequence)
         self._sequence += len(batch.lines)
         return batch
 
@@ -138,8 +148,10 @@ class Producer(RecordWorker):
             value = None
         # An agent whose clock is a day behind takes no records of today.
         written_ms = self.world.now_ms() if self.world.is_in_time else OF_2020_MS
-        line = Line(ident, key, value, written_ms - self.rng.choice((0, 0, 5, 400)))
-        self.account.sent[self.partition][ident] = line
+        return self._sent(Line(ident, key, value, written_ms - self.rng.choice((0, 0, 5, 400))))
+
+    def _sent(self, line: Line) -> Line:
+        self.account.sent[self.partition][line.ident] = line
         return line
 
     async def _round(self) -> None:
@@ -155,13 +167,19 @@ class Producer(RecordWorker):
             (batch, ask.send(connection, apis.PRODUCE, version, self._request(batch)))
             for batch in self._backlog
         ]
+        offset = -1
         for batch, future in sent:
             try:
                 answer = await ask.answer(connection, future)
             except LostError:
                 self._lost(batch)
-            else:
-                self._answered(batch, rows_of(answer)[self.partition])
+                continue
+            row = rows_of(answer)[self.partition]
+            if row.error_code == ErrorCode.NONE:
+                if row.base_offset <= offset:
+                    self.wrong(f"{batch} is at {row.base_offset}, the one before at {offset} (P11)")
+                offset = row.base_offset
+            self._answered(batch, row)
 
     def _request(self, batch: Batch) -> hot.ProduceRequest:
         producer_id, epoch = self._producer
@@ -252,11 +270,14 @@ class Follower(Worker):
         if version >= RACK_FROM:
             request.rack_id = self.rack
         self._is_sent_on = False
+        ends = {partition: self.world.ends_told[address, partition] for partition in wanted}
         answer = await self.client.try_ask(apis.FETCH, version, request, at=address)
         if answer is None:
             return False
         for (topic, index), row in rows_of(answer).items():
             partition = (topic if self.topic_id is None else wanted[0][0], index)
+            if row.error_code == ErrorCode.NONE and self.topic_id is None:
+                self._look_at_end(address, partition, row.high_watermark, least=ends[partition])
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self.out_of_range(partition, address)
             else:
@@ -264,6 +285,12 @@ class Follower(Worker):
             if row.preferred_read_replica != -1:
                 self._go_on_elsewhere(address, row)
         return True
+
+    def _look_at_end(self, address: Address, partition: Partition, end: int, *, least: int) -> None:
+        """An agent, also one that was started again, does not contradict what it had told."""
+        if end < least:
+            self.wrong(f"{address} told {least} as the end of {partition}, and then {end} (P12)")
+        self.world.ends_told[address, partition] = max(end, least)
 
     def _go_on_elsewhere(self, address: Address, row: hot.PartitionData) -> None:
         self._is_sent_on = True

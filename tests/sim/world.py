@@ -9,7 +9,7 @@ and what must hold in the end; what befalls it is in `nemesis`, and `simulation`
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from broker.config import settings as config
 from broker.node import Node
 from broker.recovery.rebuilding import RecoveryError, Until, rebuild
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
+from coordinator.log.metadata_log import SESSIONS_KEPT_MAX
 from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.manifest import manifest_key
@@ -34,6 +35,8 @@ from tests.kit.archives import reached
 from tests.kit.chances import Chances
 from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
+from tests.kit.requests import Partition
+from tests.sim.agent_account import AgentAccount
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
 from tests.sim.cut import WHOLE, Cut
 from tests.sim.network import PIECE_BYTES, Network
@@ -144,7 +147,9 @@ class World:
         """Faults in words, by name, of those that have more to them."""
         self.nodes: list[tuple[str, Node]] = []
         self.network = Network(loop, self.draw("network"), self.piece_bytes)
-        self.log = MemoryLogCluster()
+        # Of a session whose entries are cut the log then says only that it is gone.
+        few = self.draw("sessions kept").random() < 0.25
+        self.log = MemoryLogCluster(sessions_kept=0 if few else SESSIONS_KEPT_MAX)
         self.store = MemoryStore(self.now_ms)
         self.lives = [Life(index) for index in range(cut.agents_of(self.shape.agents))]
         addresses = [life.address for life in self.lives]
@@ -152,6 +157,11 @@ class World:
         self.addresses = Addresses(addresses, zones)
         self.revoked: set[int] = set()
         """Sessions that were ended early: no lease says so to whom they belong."""
+        self.agents = AgentAccount(
+            loop, self.log, self.violations, acting=self._acting, revoked=self.revoked
+        )
+        self.ends_told: dict[tuple[Address, Partition], int] = defaultdict(int)
+        """The greatest that each agent told of each partition with records of it."""
         self._times_ms: Counter[str] = Counter()
         self._digests: dict[int, tuple[bytes, str]] = {}
         """By position, and whose they were."""
@@ -231,6 +241,7 @@ class World:
         log = self.log_of(life)
         life.store_weather.befall(store, self.chances, f"{life.name}.store")
         life.log_weather.befall(log, self.chances, f"{life.name}.log")
+        self.agents.watch_log(life.owner, log)
 
         def wall_ms() -> int:
             return life.skew_ms + self.now_ms()
@@ -254,8 +265,9 @@ class World:
         def begun(node: Node) -> None:
             self.nodes.append((owner, node))
             self.watch(owner, node)
+            self.agents.begins(owner, node)
             node.log_client.on_applied(lambda applied: self._compare(owner, node, applied))
-            node.log_client.on_applied(lambda _applied: self._look_at_leases())
+            node.log_client.on_applied(lambda applied: self.agents.applied(node, applied))
 
         agent.on_node(begun)
         try:
@@ -279,25 +291,13 @@ class World:
             where = f"{applied.position:#x}"
             self.violations.append(f"digests of {other} and {owner} differ at {where}")
 
-    def _look_at_leases(self) -> None:
-        """Nobody acts under a lease that is over (P5); who stands still does not act."""
-        running = {
+    def _acting(self) -> Iterable[str]:
+        """Who stands still does not act."""
+        return [
             life.owner
             for life in self.lives
             if life.agent is not None and not self.loop.is_paused(life.owner)
-        }
-        acting = {
-            node.log_client.incarnation(): owner for owner, node in self.nodes if owner in running
-        }
-        self.violations += [
-            f"{acting[incarnation]} acts under a lease that is over (P5)"
-            for session, incarnation in self.log._sessions.items()
-            if incarnation in acting and session not in self.revoked and self._is_over(session)
         ]
-
-    def _is_over(self, session: int) -> bool:
-        lease = self.log._leases.get(session)
-        return lease is None or lease.expires_s <= self.loop.time()
 
     def may_end(self, life: Life, error: AgentError) -> bool:
         """Whether this is no bug."""
