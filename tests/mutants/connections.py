@@ -21,6 +21,7 @@ MUTANTS = (
         after="            elif self._exclusive:\n                return",
         tests=("test_another_request_waits_until_all_before_it_are_answered",),
         why="An EndTxn overtakes batches that were sent before it.",
+        unseen="No client of the simulator has a Produce request and another one under way on one connection: each waits for the answers of the one kind before it sends the other.",
     ),
     Mutant(
         name="produce-starts-beside-any-request",
@@ -30,6 +31,7 @@ MUTANTS = (
         after="if self.throttled and self._started:",
         tests=("test_a_produce_request_waits_behind_another_request",),
         why="A batch overtakes the AddPartitionsToTxn before it.",
+        unseen="No client of the simulator has a Produce request and another one under way on one connection: each waits for the answers of the one kind before it sends the other.",
     ),
     Mutant(
         name="produce-overtakes-one-that-is-held",

@@ -136,6 +136,7 @@ MUTANTS = (
         after="        self._has_served = True",
         tests=("test_nothing_is_served_before_the_first_session",),
         why="A consumer is told an end that its agent had before it was restarted.",
+        unseen="It is a second lock: an agent listens to clients only when it has had a session (`Agent._member`), so no fetch comes before.",
     ),
     Mutant(
         name="consumers-are-sent-on-without-a-session",

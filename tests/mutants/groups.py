@@ -42,6 +42,7 @@ MUTANTS = (
         after="return None",
         tests=("test_a_command_by_a_writer_that_does_not_hold_the_shard_changes_nothing",),
         why="A coordinator that was replaced overwrites what its successor wrote.",
+        unseen="It is a second lock: an agent writes for a group only while its replica names it as the holder of the shard, and from the proposal of a release on nothing behind it; a holder loses its shards otherwise with its incarnation, whose commands are all refused.",
     ),
     Mutant(
         name="held-shard-can-be-claimed",
