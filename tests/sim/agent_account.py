@@ -76,7 +76,6 @@ class AgentAccount:
     ) -> None:
         """`acting`: whose code may run now; `revoked`: sessions of which no lease says that they are over."""
         self._loop = loop
-        self._log = log
         self._violations = violations
         self._acting = acting
         self._revoked = revoked
@@ -99,6 +98,11 @@ class AgentAccount:
         self._placed_ms: list[int] = []
         """When the log got its entries, one after the other."""
         self._places: list[Position] = []
+        self.look_at(log)
+
+    def look_at(self, log: MemoryLogCluster) -> None:
+        """It is this log's agents that are to come."""
+        self._log = log
         log.__dict__["_place"] = functools.partial(self._place, log._place)
 
     # An agent begins.

@@ -106,6 +106,7 @@ class TablesWorld(BoundedWorld):
         super().__init__(loop, rng, cut)
         self.tables = TablesAccount(self.violations, self.counts, now_ms=self.now_ms)
         self.log = WatchedLog(self.tables.placed)
+        self.agents.look_at(self.log)
         self.account.dense = {*TOPICS}
         self.old: set[int] = set()
         """Places of agents that are still of the release before."""
