@@ -19,7 +19,7 @@ from broker.calls.pauses import PauseClock
 from broker.composition import Parts
 from broker.config import settings as config
 from broker.node import Node
-from broker.recovery.rebuilding import RecoveryError, Until, rebuild
+from broker.recovery.rebuilding import Rebuilt, RecoveryError, Until, rebuild
 from coordinator.log.memory import LocalMemoryLog, MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import SESSIONS_KEPT_MAX
 from coordinator.log_client import Applied
@@ -360,13 +360,20 @@ class World:
             try:
                 rebuilt = await rebuild(self.store, cluster, Until(), tell=lambda _line: None)
             except RecoveryError as error:
-                return [f"archives lead nowhere: {error}"]
-            found = rebuilt.machine
-            if found.position >= since:
-                break
+                # A run may be over before anything was archived.
+                trouble = f"archives lead nowhere: {error}"
+            else:
+                found = rebuilt.machine
+                # The worker of the jobs may be ahead of all agents.
+                if found.position >= since and found.position in self._digests:
+                    return self._archive_fails(rebuilt)
+                trouble = f"the log is archived to {found.position:#x} only, not to {since:#x}"
             if self.loop.time() >= deadline_s:
-                return [f"the log is archived to {found.position:#x} only, not to {since:#x}"]
+                return [trouble]
             await asyncio.sleep(5.0)
+
+    def _archive_fails(self, rebuilt: Rebuilt) -> list[str]:
+        found = rebuilt.machine
         digest, owner = self._digests[found.position]
         if found.digest() != digest:
             where = f"{found.position:#x}"
