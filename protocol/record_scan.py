@@ -246,7 +246,7 @@ def framed_value(payload: memoryview, at: int) -> memoryview:
     return payload[at + _FRAME.size : at + (twice >> 1)]
 
 
-def passed(payload: Buffer, at: int, count: int) -> int:
+def records_end(payload: Buffer, at: int, count: int) -> int:
     """The byte after the `count` records from the one at `at` on, of which only the lengths are read: twenty times as
     fast as reading them. Raises ProtocolError."""
     size = len(payload)

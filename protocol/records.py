@@ -291,7 +291,7 @@ def iterate(
     begin: tuple[int, int] = (0, 0),
 ) -> Iterator[Record]:
     """The records of the batch at `at`, in order, decompressed. `begin`: behind so many of them, which take so many
-    bytes (`record_scan.passed`).
+    bytes (`record_scan.records_end`).
 
     Raises ProtocolError, possibly after some records: what does not parse, counts that do not
     agree, more than `bytes_max` decompressed.

@@ -29,6 +29,7 @@ class LocalCalls(Protocol):
     ) -> Any:
         """The response to a request, both as their neutral shapes (`protocol.messages`).
 
-        `by_role`: the requester's role, which was looked at, is the right to it. Raises LocalCallError; after `seconds` of what was asked nothing is known.
+        `by_role`: the requester's role, which was looked at, is the right to it. Raises LocalCallError; after
+        `seconds` of what was asked nothing is known.
         """
         ...

@@ -168,9 +168,9 @@ class Machine:
     def begin_era(self, begun: Position, *, snapshot_key: str) -> None:
         """Go on in another era, behind what is left of the log of the one before (`coordinator.recovery`).
 
-        Nobody of the era before lives, no group has members, no transaction is open, and no producer id is given twice. Records keep
-        their offsets; where partitions end is kept for those who have read further. `snapshot_key`: where
-        this machine is going to be found, as the only snapshot of the era.
+        Nobody of the era before lives, no group has members, no transaction is open, and no producer id is
+        given twice. Records keep their offsets; where partitions end is kept for those who have read further.
+        `snapshot_key`: where this machine is going to be found, as the only snapshot of the era.
         """
         assert era_of(begun) > era_of(self.position)
         self.position = begun

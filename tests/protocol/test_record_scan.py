@@ -13,7 +13,7 @@ from protocol.record_scan import (
     heads,
     moved,
     newest_timestamp,
-    passed,
+    records_end,
     scan,
     timestamp_delta,
 )
@@ -242,14 +242,14 @@ def test_records_behind_those_that_are_passed_over_are_read_as_they_are(
 ) -> None:
     batch = build_batch(drawn)
     count = min(count, len(drawn))
-    at = passed(payload(batch)[1], 0, count)
+    at = records_end(payload(batch)[1], 0, count)
     assert list(iterate(batch, begin=(count, at))) == list(iterate(batch))[count:]
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x80", b"\x01", b"\x03", RECORD[:-1], b"\xff" * 6])
 def test_what_is_no_record_is_not_passed_over(wrong: bytes) -> None:
     with pytest.raises(ProtocolError):
-        passed(RECORD + wrong, 0, 2)
+        records_end(RECORD + wrong, 0, 2)
 
 
 def test_heads_come_in_slices_that_are_bounded() -> None:

@@ -7,7 +7,7 @@ for. `AbortedBatches` is asked about each batch in the order of offsets.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from protocol.record_scan import passed
+from protocol.record_scan import records_end
 from protocol.records import CONTROL_ABORT, BatchHeader, Record, iterate, payload
 from protocol.types import Buffer
 
@@ -82,7 +82,7 @@ def records_of(
     looked = place = 0
     before = min(first - header.base_offset, header.record_count) if is_dense(header) else 0
     for number in range(0, before, RECORDS_PASSED_A_SLICE):
-        place = passed(data, place, min(before - number, RECORDS_PASSED_A_SLICE))
+        place = records_end(data, place, min(before - number, RECORDS_PASSED_A_SLICE))
         yield Slice([], 0)
     for record in iterate(batch, begin=(max(before, 0), place)):
         if record.offset >= stop:

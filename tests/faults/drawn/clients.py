@@ -11,15 +11,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from typing_extensions import override
 
-from tests.faults.drawn.recorded import Ack
+from tests.faults.drawn.recorded import Ack, Found
 from tests.faults.load import Load
 from tests.faults.txn_load import Workers
 from tests.parts.topics import create_topic
 
 PER_SECOND = 200
 WORKERS, KEYS = 3, 4
-Found = Mapping[tuple[int, int], bytes]
-"""Values of a topic, by partition and offset."""
 
 POLL_S = 0.2
 COMMIT_S = 10.0

@@ -7,7 +7,7 @@ after a moment at which everything was archived, only the listed may be gone.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.faults.drawn.clients import Found
+from tests.faults.drawn.recorded import Found
 
 Event = dict[str, Any]
 """Of a history: see `tests.anomalies`."""

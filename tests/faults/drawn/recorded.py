@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from tests.faults.drawn.plan import Fault, Stage
 
+Found = Mapping[tuple[int, int], bytes]
+"""Values of a topic, by partition and offset."""
+
 
 class Ack(NamedTuple):
     """One acknowledged record of the steady load."""

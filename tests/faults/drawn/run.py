@@ -120,6 +120,8 @@ class Running:
         self._began_s = 0.0
         self._stood_s = 0.0
         """For so long the plan stood still."""
+        self._longest_s = LONGER_S
+        """What a run takes, at most."""
         self._acts: list[Act] = []
         self._lost = 0
 
@@ -130,7 +132,7 @@ class Running:
     def begin(self, seconds: float) -> None:
         """In fine weather, until all clients work."""
         bootstrap = self._cluster.bootstrap
-        self._longest_s = seconds + LONGER_S
+        self._longest_s += seconds
         # Nothing is as old when it is over; by a clock that is ahead it is.
         retention = {"retention.ms": f"{self._longest_s * 1000:.0f}"}
         create_topic(AdminClient({"bootstrap.servers": bootstrap}), STEADY, PARTITIONS, retention)
