@@ -299,7 +299,7 @@ def test_a_benchmark_measures_and_leaves_nothing_behind(bootstrap: str) -> None:
     ]
     done = subprocess.run(command, capture_output=True, timeout=120, check=True)
     told = json.loads(done.stdout)
-    assert told["paced_rate"] == pytest.approx(told["most"]["produced"] / 10)
+    assert told["paced_rate"] == pytest.approx(max(told["most"]["produced"] / 10, 1.0))
     for run in (told["most"], told["paced"]):
         assert run["failed"] == 0
         for rate, times in (("produced", "acknowledged"), ("consumed", "read")):

@@ -118,8 +118,8 @@ def _run(options: Namespace, load: Load) -> RunView:
         raise ToolError("; ".join(problems))
     sent, read = found[: load.producers], found[load.producers :]
     return RunView(
-        produced=sum(one.records for one in sent) / load.seconds,
-        consumed=sum(one.records for one in read) / load.seconds if read else None,
+        produced=sum(one.records / one.seconds for one in sent),
+        consumed=sum(one.records / one.seconds for one in read) if read else None,
         failed=sum(one.failed for one in sent),
         acknowledged=_times(sent),
         read=_times(read) if read else None,
@@ -134,9 +134,10 @@ def _times(found: list[Counted]) -> TimesView:
 
 
 def _work(options: Namespace, load: Load, jobs: list[tuple[Job, int]]) -> list[Counted]:
-    """What each process saw. Raises ToolError."""
+    """What each process saw, producers first. Raises ToolError."""
     spawn = multiprocessing.get_context("spawn")
     barrier = spawn.Barrier(len(jobs))
+    written = spawn.Event()
     # Functions of the parser are not sent.
     plain = Namespace(**{name: value for name, value in vars(options).items() if name != "run"})
     processes = []
@@ -146,14 +147,17 @@ def _work(options: Namespace, load: Load, jobs: list[tuple[Job, int]]) -> list[C
             mine, theirs = spawn.Pipe(duplex=False)
             process = spawn.Process(
                 target=worker.work,
-                args=(job, plain, load, Seat(number, barrier), theirs),
+                args=(job, plain, load, Seat(number, barrier, written), theirs),
                 daemon=True,
             )
             process.start()
             theirs.close()
             processes.append(process)
             ends.append(mine)
-        return [_received(end, load.seconds + PATIENCE_S) for end in ends]
+        patience_s = load.seconds + PATIENCE_S
+        sent = [_received(end, patience_s) for end in ends[: load.producers]]
+        written.set()
+        return sent + [_received(end, patience_s) for end in ends[load.producers :]]
     finally:
         for process in processes:
             process.join(1)
