@@ -1,5 +1,7 @@
 """The account of transactions sees what must not be: each kind in a log of a few lines."""
 
+from coordinator.commands.transaction_commands import EndTransaction, Marked
+from protocol.types import TopicId
 from tests.kit.requests import Partition
 from tests.sim.txn_account import Ending, Line, Told, TxnAccount
 from tests.sim.txn_readers import Pass, committed_values
@@ -161,3 +163,37 @@ def test_an_offset_that_goes_back_is_seen() -> None:
     assert not account.violations
     account.offset_shown("g", -1, account.offsets_least["g"])
     assert account.violations
+
+
+def refused(*, late: bool, committed: bool) -> str:
+    """A client is refused the commit that it asks for again, maybe behind a late abort of nothing."""
+    account = TxnAccount()
+    told = begun(account, a=A)
+    told.commit_asked, told.abort_asked = True, not committed
+    cause = "commit" if committed else "abort"
+    logs = {A: [*records(told, A, 0), marker(account, A, 1, commit=committed, cause=cause)]}
+    if late:
+        account.keep_emptied(EndTransaction("tx", 7, 0, commit=False, proof=None), ())
+    if not account.is_refused(told, 7, 0):
+        return "a surprise"
+    return verdict(account, logs)
+
+
+def test_a_commit_refused_behind_a_late_abort_of_nothing_is_well_when_it_is_there() -> None:
+    assert refused(late=True, committed=True) == ""
+
+
+def test_a_commit_refused_behind_a_late_abort_of_nothing_that_is_not_there_is_seen() -> None:
+    assert "is not committed" in refused(late=True, committed=False)
+
+
+def test_a_commit_that_is_refused_otherwise_is_a_surprise() -> None:
+    assert refused(late=False, committed=True) == "a surprise"
+
+
+def test_an_abort_of_something_excuses_no_refusal() -> None:
+    account = TxnAccount()
+    end = EndTransaction("tx", 7, 0, commit=False, proof=None)
+    account.keep_emptied(end, ())
+    account.keep_emptied(end, (Marked(TopicId(bytes(16)), 0, 1),))
+    assert not account.is_refused(begun(account, a=A), 7, 0)

@@ -13,7 +13,7 @@ the logs as they are at the end. An empty list is a pass.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from coordinator.commands.transaction_commands import (
     EndTransaction,
     GiveUpTransaction,
     InitProducer,
+    Marked,
     ProducerInitialized,
     TransactionEnded,
 )
@@ -59,6 +60,8 @@ class Told:
     """Offset of each acknowledged value."""
     offsets_sent: bool = False
     offsets_acked: bool = False
+    refused: bool = False
+    """Its commit, asked for again, was refused behind an abort of nothing that came late: it is committed."""
     completed: bool = False
     """The history says how it went."""
 
@@ -130,6 +133,8 @@ class TxnAccount(Account):
     """The highest LSO that ListOffsets has told."""
     open: dict[str, int] = field(default_factory=dict)
     """The instance that is open of each transactional id, after the newest entry."""
+    emptied: set[tuple[str, int, int]] = field(default_factory=set)
+    """Transactional ids, with producer ids and epochs, whose newest end aborted a transaction with nothing in it."""
     proven_s: Callable[[Incarnation, float], tuple[float, int]] = lambda _writer, _since_s: (inf, 0)
     """For how long since then an incarnation's agent has had a proven session, in how many pieces."""
 
@@ -172,6 +177,13 @@ class TxnAccount(Account):
             least = self.offsets_least.get(group_id, -1)
             self.offsets_least[group_id] = max(least, told.number)
 
+    def is_refused(self, told: Told, producer_id: int, epoch: int) -> bool:
+        """Whether INVALID_TXN_STATE is no surprise for this commit (docs/design/transactions.md §10); then it is
+        looked for in the logs."""
+        told.refused = (told.transactional_id, producer_id, epoch) in self.emptied
+        self.counts["refused"] += told.refused
+        return told.refused
+
     def shown(self, reader: str, value: bytes) -> None:
         """A read_committed reader was given this record."""
         told = self.told[number_of(value)]
@@ -206,6 +218,8 @@ class TxnAccount(Account):
             ending = Ending(applied.position, index, _cause(command), command.transactional_id)
             if isinstance(command, GiveUpTransaction):
                 self._look_at_timeout(machine, command, applied.incarnation, now_s)
+            if isinstance(command, EndTransaction):
+                self.keep_emptied(command, outcome.marked)
             self.open.pop(command.transactional_id, None)
             for marked in outcome.marked:
                 topic = machine.topics.by_id(marked.topic_id)
@@ -216,6 +230,14 @@ class TxnAccount(Account):
             self.open[row.transactional_id] = row.txn_metadata.instance
             begun = (now_s, row.timeout_ms)
             self.begun.setdefault((row.transactional_id, row.txn_metadata.instance), begun)
+
+    def keep_emptied(self, command: EndTransaction, marked: Sequence[Marked]) -> None:
+        """What `is_refused` looks for."""
+        producer = (command.transactional_id, command.producer_id, command.producer_epoch)
+        if command.commit or marked:
+            self.emptied.discard(producer)
+        else:
+            self.emptied.add(producer)
 
     def _look_at_stable(self, owner: str, machine: Machine) -> None:
         for topic in machine.topics:
@@ -349,6 +371,8 @@ class TxnAccount(Account):
             found.append(f"{told} was acknowledged as committed, and is aborted")
         if told.outcome is False and commits == {True}:
             found.append(f"{told} was acknowledged as aborted, and is committed")
+        if told.refused and kept and commits != {True}:
+            found.append(f"{told} was refused its commit, and is not committed")
         missing = sorted(kept.intersection(told.acked).difference(fate.values))
         may_be_gone = self.merged and told.outcome is not True and True not in commits
         if missing and not may_be_gone:

@@ -362,6 +362,9 @@ class TxnProducer:
     def _ended(self, answer: Any, *, commit: bool) -> None:
         if answer.error_code == ErrorCode.TRANSACTION_ABORTABLE and commit:
             raise AbortError(answer.error_code)
+        invalid = commit and not self.tv2 and answer.error_code == ErrorCode.INVALID_TXN_STATE
+        if invalid and self.account.is_refused(self.told, *self._producer):
+            raise FencedError
         self._expect(answer.error_code, "EndTxn")
         self.account.ended(self.told, commit=commit, group_id=self._group_id)
         if self._end_version >= 5:
