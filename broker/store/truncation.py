@@ -26,7 +26,7 @@ from broker.jobs.kinds import unnamed_objects
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
 from protocol.fault_codes import FaultCode, FaultError
-from protocol.types import Position, revision_of
+from protocol.types import ERA, Position, era_of, revision_of
 from storage.formats import chunk, log_archive
 from storage.formats.chunk import ChunkFormatError
 from storage.formats.spans import ObjectId
@@ -92,8 +92,15 @@ async def _first_after(store: ObjectStore, folder: str, position: Position) -> T
         number = info.key.split("/")[1]
         # What has another form is somebody else's.
         if len(number) == 16 and all(digit in hexdigits for digit in number):
-            return Trace(Position(int(number, 16)), info.key)
+            found = Trace(Position(int(number, 16)), info.key)
+            return None if folder == SNAPSHOTS and _is_given_up(found, position) else found
     return None
+
+
+def _is_given_up(snapshot: Trace, position: Position) -> bool:
+    """It is of a later era, which a recovery did not come to begin (`broker.recovery`). Of one that was begun an
+    agent hears by its marker (`identity`), before it looks here."""
+    return era_of(snapshot.position) > max(ERA, era_of(position))
 
 
 async def _newest_checkpoint(store: ObjectStore) -> Trace | None:
