@@ -75,8 +75,15 @@ class Rebuilt:
     """Of the newest of them, by its writer; 0: there is none."""
     stopped: bool = False
     """There is more than was asked for."""
+    known: Position = POSITION_ZERO
+    """The log had got as far, by the keys of what there is, whether or not it can be used."""
     troubles: list[str] = field(default_factory=list)
     """What could not be used, and archives that lie behind a hole."""
+
+    @property
+    def is_all(self) -> bool:
+        """There is nothing of the log behind the machine."""
+        return not self.stopped and self.known <= self.machine.position
 
 
 async def rebuild(
@@ -96,6 +103,8 @@ async def rebuild(
     tell(f"{len(ranges)} archives of the log")
     rebuilt = await _restored(store, cluster, until, ranges, tell=tell)
     troubles = rebuilt.troubles
+    ends = [each.last for each in ranges if era_of(each.last) <= cluster.era]
+    rebuilt.known = max([rebuilt.known, *ends])
     while not rebuilt.stopped and (
         links := chain(
             [each for each in ranges if each.last > rebuilt.machine.position],
@@ -148,10 +157,11 @@ async def _restored(
             if newest_ms is None or newest_ms > until.time_ms:
                 continue
         tell(f"the snapshot at {place(snapshot.position)}")
-        return Rebuilt(machine, snapshot.position, troubles=troubles)
+        return Rebuilt(machine, snapshot.position, known=found[0].position, troubles=troubles)
     if cluster.era == ERA and chain(ranges, POSITION_ZERO):
         tell("no snapshot: the log from its beginning")
-        return Rebuilt(Machine(), POSITION_ZERO, troubles=troubles)
+        newest = found[0].position if found else POSITION_ZERO
+        return Rebuilt(Machine(), POSITION_ZERO, known=newest, troubles=troubles)
     if not found:
         raise RecoveryError(
             "there is no snapshot in the object store: is it the right bucket, prefix or folder?"

@@ -15,6 +15,7 @@ from broker.check.comparison import Comparison, Wrong
 from broker.jobs.kinds.collection_plan import PREFIXES
 from broker.recovery.rebuilding import Rebuilt, RecoveryError, Until, rebuild
 from broker.recovery.unarchived import Unarchived, unarchived
+from broker.reports.log_lines import place
 from broker.store.identity import (
     ClusterMismatchError,
     LogIdentity,
@@ -57,9 +58,13 @@ class Plan(NamedTuple):
     """The one that begins."""
     origin: str
     """The life of the log in the first era."""
+    life: str
+    """Of the log that is lost."""
     rebuilt: Rebuilt
     reached: Position
     """Of the log that is lost."""
+    is_bound: bool
+    """What comes behind that is left out because it was asked for."""
     effects: Effects
     lost: Unarchived
     lacking: tuple[Wrong, ...]
@@ -100,8 +105,11 @@ async def plan(
         cluster_id=cluster_id,
         era=era + 1,
         origin=origin,
+        life=origin if marker is None else marker.life,
         rebuilt=rebuilt,
         reached=machine.position,
+        is_bound=rebuilt.stopped
+        or (until.position is not None and until.position <= machine.position),
         effects=Effects(
             tuple(machine.transactions.ongoing),
             tuple([row.node_name for row in machine.incarnations]),
@@ -134,8 +142,7 @@ async def begin(
 
     Raises RecoveryError, LogError (LiveSessionsError: agents have sessions) and StoreError.
     """
-    written = await log.identity()
-    _check_whose(written, planned)
+    written = await check_log(log, planned)
     machine, era = await _put_snapshot(store, planned)
     tell(f"the snapshot of era {era} is in the store, and was read back")
     life = _life(written, era, rng)
@@ -164,10 +171,15 @@ async def begin(
     return marker
 
 
-def _check_whose(written: bytes, planned: Plan) -> None:
-    """The log is this cluster's, or nobody's. Raises RecoveryError."""
+async def check_log(log: MetadataLog, planned: Plan) -> bytes:
+    """What the log says about itself; empty: it is nobody's.
+
+    Raises RecoveryError when it is another cluster's, or the very log that is to be begun anew and has more than what
+    was rebuilt; and LogError.
+    """
+    written = await log.identity()
     if not written:
-        return
+        return written
     try:
         found = decode_log_identity(written)
     except ClusterMismatchError as error:
@@ -176,6 +188,16 @@ def _check_whose(written: bytes, planned: Plan) -> None:
         raise RecoveryError(
             f"the metadata log belongs to cluster {found.cluster_id!r}: use another one, or another prefix"
         )
+    # (Of another life its positions say nothing.)
+    if found == (planned.cluster_id, planned.era - 1, planned.life) and not planned.is_bound:
+        head = await log.head()
+        if head > planned.reached:
+            raise RecoveryError(
+                f"the metadata log is there, and has entries up to {place(head)}, of which the object store has those"
+                f" up to {place(planned.reached)}: start the agents with it. To leave out what comes behind"
+                f" those, --to-position {place(planned.reached)}"
+            )
+    return written
 
 
 def _life(written: bytes, era: int, rng: random.Random) -> str:

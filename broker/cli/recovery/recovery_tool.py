@@ -11,6 +11,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from broker.cli import doctor
 from broker.cli.command_result import ToolError
 from broker.config.settings import Settings
 from broker.environment import now_ms, open_adapters
@@ -33,7 +34,11 @@ async def dry_run(
     """What there is and what would become of it; the lines to print. Raises ToolError."""
     async with _opened(settings) as (store, log):
         planned = await recovery.plan(store, log, settings.cluster_id, until, tell=tell)
-    return [json.dumps(view(planned))] if as_json else [*lines(planned), "nothing was changed"]
+        refused = await _refused(settings, log, planned)
+    if as_json:
+        return [json.dumps(view(planned) | {"refused": refused})]
+    told = [*lines(planned), "nothing was changed"]
+    return told if refused is None else [*told, f"it would be refused: {refused}"]
 
 
 async def recover(
@@ -49,6 +54,7 @@ async def recover(
     """
     async with _opened(settings) as (store, log):
         planned = await recovery.plan(store, log, settings.cluster_id, until, tell=tell)
+        await recovery.check_log(log, planned)
         ask(lines(planned))
         marker = await recovery.begin(
             store, log, planned, now_ms=now_ms(), rng=random.SystemRandom(), tell=tell
@@ -56,6 +62,17 @@ async def recover(
     return [
         f"era {marker.era} has begun behind {place(marker.behind)}: start the agents, all of this release"
     ]
+
+
+async def _refused(settings: Settings, log: MetadataLog, planned: Plan) -> str | None:
+    """Why the log would not be begun anew; None: nothing is known against it."""
+    if settings.log_url.startswith("sqlite:") and not doctor.exists(settings.log_url):
+        return None  # To look would make the file.
+    try:
+        await recovery.check_log(log, planned)
+    except (RecoveryError, LogError) as error:
+        return str(error)
+    return None
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +103,7 @@ def view(planned: Plan) -> dict[str, Any]:
         "entries": rebuilt.entries,
         "reached": place(planned.reached),
         "newest_entry_ms": rebuilt.clock_ms or None,
-        "is_all": not rebuilt.stopped,
+        "is_all": rebuilt.is_all,
         "troubles": rebuilt.troubles,
         "agents": list(planned.effects.agents),
         "aborted": list(planned.effects.transactions),

@@ -6,13 +6,21 @@ from dataclasses import replace
 import pytest
 
 from broker.recovery.rebuilding import RecoveryError, Until
-from broker.store.identity import ClusterMismatchError, check
+from broker.reports.log_lines import place
+from broker.store import truncation
+from broker.store.identity import (
+    ClusterMismatchError,
+    LogIdentity,
+    check,
+    encode_log_identity,
+)
 from coordinator.log.memory import MemoryLog
 from coordinator.log.metadata_log import LiveSessionsError
 from protocol.types import POSITION_ZERO, Position, era_of, first_position
-from storage.formats.log_archive import decode_archive, encode_archive
+from storage.formats.log_archive import decode_archive, encode_archive, range_of
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.recovery.disaster import CLUSTER, Disaster
+from tests.broker.store.test_truncation import copied, put_back
 from tests.coordinator.support import Writer
 from tests.kit.faults import FaultyStore, Gate
 
@@ -92,19 +100,68 @@ async def test_the_log_of_the_era_before_is_refused_from_then_on() -> None:
 
 
 async def test_an_older_log_that_was_put_back_is_begun_anew() -> None:
-    world = await with_archives()
+    world = await Disaster().begin()
+    snapshot = await world.snapshot(cut=False)
+    await world.topic("in-the-older-log")
+    backup = copied(world.cluster)
+    await world.topic("archived")
+    await world.archive(snapshot.position, world.head)
+    put_back(world.cluster, backup)
     world.cluster.expire(world.writer.session.id)
     log = MemoryLog(world.cluster)
     await world.recover(log)
-    machine = await world.started(log)
-    assert names(machine) == ["in-the-snapshot", "archived", "archived-too"]
+    assert names(await world.started(log)) == ["in-the-older-log", "archived"]
+
+
+@pytest.mark.promise("P1")
+async def test_a_log_that_has_what_the_store_lacks_is_begun_anew_only_where_that_is_asked_for() -> (
+    None
+):
+    world = await with_archives()
+    world.cluster.expire(world.writer.session.id)
+    log, head = MemoryLog(world.cluster), world.head
+    planned = await world.plan(log)
+    with pytest.raises(RecoveryError, match=f"--to-position {place(planned.reached)}$"):
+        await world.begin_era(log, planned)
+    beyond = await world.plan(log, Until(position=head))
+    with pytest.raises(RecoveryError, match="start the agents with it"):
+        await world.begin_era(log, beyond)
+    assert world.head == head
+    await world.recover(log, Until(position=planned.reached))
+    assert names(await world.started(log)) == ["in-the-snapshot", "archived", "archived-too"]
+
+
+async def test_a_log_of_the_same_name_that_began_elsewhere_is_begun_anew() -> None:
+    world = await with_archives()
+    log = world.lose()
+    await log.identify(encode_log_identity(LogIdentity(CLUSTER, 1, "0" * 16)))
+    world.writer.log, world.writer.n, world.writer.cluster = log, 0, world.cluster
+    await world.writer.open()
+    for _ in range(20):
+        await world.writer.write()
+    world.cluster.expire(world.writer.session.id)
+    await world.recover(log)
+    assert names(await world.started(log))[-1] == "archived-too"
 
 
 async def test_no_era_begins_under_an_agent_that_lives() -> None:
     world = await with_archives()
+    log = MemoryLog(world.cluster)
+    planned = await world.plan(log)
     with pytest.raises(LiveSessionsError):
-        await world.recover(MemoryLog(world.cluster))
+        await world.recover(log, Until(position=planned.reached))
     await check(world.store, MemoryLog(world.cluster), CLUSTER, random.Random(1))
+
+
+async def test_agents_of_an_era_start_after_a_recovery_from_it_that_was_given_up() -> None:
+    world = await with_archives()
+    log = MemoryLog(world.cluster)
+    reached = (await world.plan(log)).reached
+    with pytest.raises(LiveSessionsError):
+        await world.recover(log, Until(position=reached))
+    assert await world.store.list_after("snapshots/", f"snapshots/{first_position(2):016x}")
+    await check(world.store, log, CLUSTER, random.Random(1))
+    await truncation.check(world.store, log, world.whole.machine)
 
 
 async def test_a_damaged_archive_is_passed_over_where_another_one_says_the_same() -> None:
@@ -127,8 +184,22 @@ async def test_behind_an_archive_that_is_missing_nothing_is_taken_and_that_is_to
     await world.store.delete([first])
     planned = await world.plan(log := world.lose())
     assert any(second in trouble for trouble in planned.rebuilt.troubles)
+    assert not planned.rebuilt.is_all
     await world.begin_era(log, planned)
     assert names(await world.started(log)) == ["in-the-snapshot"]
+
+
+async def test_that_the_newest_archive_is_torn_is_told_and_what_is_left_is_not_called_all() -> None:
+    world = await with_archives()
+    assert (await world.plan(world.lose())).rebuilt.is_all
+    (first, second) = [info.key for info in await world.store.list_after("archive/", "")]
+    torn = bytes(await world.store.get(second))[:-7]
+    await world.store.delete([second])
+    await world.store.put_new(second, [torn])
+    planned = await world.plan(world.lose())
+    assert planned.reached == range_of(first)[1]
+    assert any(second in trouble for trouble in planned.rebuilt.troubles)
+    assert not planned.rebuilt.is_all
 
 
 async def test_a_damaged_snapshot_is_passed_over_for_the_one_before() -> None:

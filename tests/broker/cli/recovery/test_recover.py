@@ -1,6 +1,7 @@
 """`frazil recover`: what it says, that it asks, and what it refuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from broker.cli.main import main
 from broker.cli.recovery import recovery_tool
 from broker.recovery.rebuilding import Until
 from coordinator.log.memory import MemoryLog
+from coordinator.log.sqlite import SqliteLog
 from protocol.types import first_position
 from tests.broker.recovery.disaster import CLUSTER, NOTHING, Disaster, unheard
 from tests.kit.sockets import settings_of
@@ -51,6 +53,7 @@ async def test_what_a_dry_run_found_is_one_object_of_json(monkeypatch: pytest.Mo
     told = json.loads(line)
     assert (told["cluster"], told["era"], told["entries"]) == (CLUSTER, 2, 2)
     assert (told["agents"], told["is_all"]) == (["writer"], True)
+    assert told["refused"] is None
     assert told["troubles"] == told["unarchived"] == told["lacking"] == []
 
 
@@ -91,8 +94,43 @@ async def test_agents_that_live_are_told_of_and_what_to_do(monkeypatch: pytest.M
     await world.recover(MemoryLog(world.cluster))
     world.writer.log, world.writer.n = MemoryLog(world.cluster), 0
     await world.writer.open()
+    until = Until(position=first_position(2))
     with pytest.raises(ToolError, match="end all agents first"):
-        await recovery_tool.recover(settings(), NOTHING, ask=lambda _lines: None, tell=unheard)
+        await recovery_tool.recover(settings(), until, ask=lambda _lines: None, tell=unheard)
+
+
+async def test_a_log_that_is_not_lost_is_refused_before_anything_is_asked_and_told_by_a_dry_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = await lost(monkeypatch)
+    await world.recover(MemoryLog(world.cluster))
+    world.writer.log, world.writer.n = MemoryLog(world.cluster), 0
+    await world.writer.open()
+    asked: list[str] = []
+    with pytest.raises(ToolError, match="start the agents with it"):
+        await recovery_tool.recover(settings(), NOTHING, ask=asked.extend, tell=unheard)
+    assert not asked
+    lines = await recovery_tool.dry_run(settings(), NOTHING, as_json=False, tell=unheard)
+    assert lines[-2:-1] == ["nothing was changed"]
+    assert lines[-1].startswith("it would be refused: the metadata log is there")
+    (line,) = await recovery_tool.dry_run(settings(), NOTHING, as_json=True, tell=unheard)
+    assert "start the agents with it" in json.loads(line)["refused"]
+
+
+async def test_a_dry_run_makes_no_log_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = await lost(monkeypatch)
+    path = tmp_path / "log.db"
+
+    def open_adapters(_settings: object) -> object:
+        return world.store, SqliteLog(path)
+
+    monkeypatch.setattr(recovery_tool, "open_adapters", open_adapters)
+    given = settings_of(f"cluster.id={CLUSTER}", f"log=sqlite://{path}")
+    (line,) = await recovery_tool.dry_run(given, NOTHING, as_json=True, tell=unheard)
+    assert json.loads(line)["refused"] is None
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
