@@ -182,7 +182,9 @@ async def _newest_ms(store: ObjectStore, machine: Machine) -> int | None:
         return max(clocks)
     key = era_key(era_of(machine.position))
     try:
-        return decode_era(key, await until_done(lambda: store.get(key), RETRY, tell=_tell)).began_ms
+        return decode_era(
+            key, await until_done(lambda: store.get(key), RETRY, tell=store_is_away)
+        ).began_ms
     except (EraMarkerError, ObjectNotFoundError):
         return None  # Of a recovery that was given up.
 
@@ -204,7 +206,7 @@ async def _read(
 ) -> LogArchive | None:
     """None: it cannot be used."""
     try:
-        data = await until_done(lambda: store.get(link.key), RETRY, tell=_tell)
+        data = await until_done(lambda: store.get(link.key), RETRY, tell=store_is_away)
         archive = decode_archive(data)
     except (ArchiveFormatError, ObjectNotFoundError) as error:
         troubles.append(f"{link.key} cannot be used: {error}")
@@ -246,5 +248,6 @@ def _applying(rebuilt: Rebuilt, archive: LogArchive, until: Until) -> Generator[
         )
 
 
-def _tell(error: Exception, failures: int) -> None:
+def store_is_away(error: Exception, failures: int) -> None:
+    """For `until_done`."""
     logger.info("the store is away, attempt %d: %s", failures, error)

@@ -13,7 +13,14 @@ from typing import Final, NamedTuple
 
 from broker.check.comparison import Comparison, Wrong
 from broker.jobs.kinds.collection_plan import PREFIXES
-from broker.recovery.rebuilding import Rebuilt, RecoveryError, Until, rebuild
+from broker.recovery.rebuilding import (
+    RETRY,
+    Rebuilt,
+    RecoveryError,
+    Until,
+    rebuild,
+    store_is_away,
+)
 from broker.recovery.unarchived import Unarchived, unarchived
 from broker.reports.log_lines import place
 from broker.store.identity import (
@@ -36,6 +43,7 @@ from storage.formats.cluster_identity import ClusterIdentity, read_identity
 from storage.formats.era_marker import EraMarker, encode_era
 from storage.formats.spans import ObjectKind
 from storage.stores.object_store import ObjectExistsError, ObjectStore
+from storage.stores.retry import until_done
 
 SNAPSHOTS_TRIED: Final = 8
 """Eras of which a recovery that was given up has left a snapshot of another machine."""
@@ -100,7 +108,7 @@ async def plan(
     rebuilt = await rebuild(store, cluster, until, tell=tell)
     machine = rebuilt.machine
     tell("comparing what the log points at with what is in the object store")
-    lost = await unarchived(store, machine)
+    lost = await unarchived(store, machine, tell=tell)
     return Plan(
         cluster_id=cluster_id,
         era=era + 1,
@@ -163,7 +171,9 @@ async def begin(
         began_ms=now_ms,
     )
     try:
-        await store.put_new(marker.key, [encode_era(marker)])
+        await until_done(
+            lambda: store.put_new(marker.key, [encode_era(marker)]), RETRY, tell=store_is_away
+        )
     except ObjectExistsError as error:
         raise RecoveryError(
             f"{marker.key} is there already: somebody else has begun that era"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.recovery import recovery
+from broker.recovery import recovery, unarchived
 from broker.recovery.rebuilding import Until
 from broker.recovery.recovery import Plan
 from coordinator.commands.codec import decode_entry
@@ -21,6 +21,7 @@ from protocol.types import POSITION_ZERO
 from storage.formats.log_archive import ArchivedEntry, LogArchive, archive_key, encode_archive
 from tests.broker.recovery.disaster import unheard
 from tests.kit import requests
+from tests.kit.faults import FaultyStore, NoAnswerError, lost
 from tests.kit.sockets import Place, SocketClient, agent_of
 
 pytestmark = pytest.mark.real_loop
@@ -81,6 +82,36 @@ async def test_objects_that_a_copy_of_the_store_lacks_are_told() -> None:
     log = MemoryLog(place.cluster)
     planned = await recovery.plan(place.objects, log, CLUSTER, Until(), tell=unheard)
     assert [(each.key, each.trouble) for each in planned.lacking] == [(key, "missing")]
+
+
+async def test_how_many_chunks_were_read_is_told_and_one_answer_that_is_lost_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, before = await lost_log()
+    monkeypatch.setattr(unarchived, "TOLD_CHUNKS", 1)
+    store = FaultyStore(place.objects)
+    store.before["get_range"] = lost(1)
+    told: list[str] = []
+    log = MemoryLog(place.cluster)
+    planned = await recovery.plan(store, log, CLUSTER, Until(), tell=told.append)
+    assert planned.lost == before.lost
+    assert "read what 1 chunks hold of which no archive tells" in told
+
+
+async def test_the_era_is_begun_though_the_answer_to_its_last_step_is_lost() -> None:
+    place, planned = await lost_log()
+    store = FaultyStore(place.objects)
+
+    async def gate(key: str, *_arguments: object) -> None:
+        if key.startswith("eras/") and calls.append(key) is None and len(calls) == 1:
+            raise NoAnswerError("lost on the way")
+
+    calls: list[str] = []
+    store.after["put_new"] = gate
+    log, rng = MemoryLog(place.cluster), random.Random(1)
+    marker = await recovery.begin(store, log, planned, now_ms=1, rng=rng, tell=unheard)
+    assert calls == [marker.key] * 2
+    assert marker.era == 2
 
 
 async def test_a_consumer_of_the_era_before_is_fenced_and_told_where_its_epoch_ended() -> None:
