@@ -259,10 +259,17 @@ async def _compared(settings: Settings) -> list[Finding]:
     store, log = open_adapters(settings)
     async with contextlib.aclosing(store), contextlib.aclosing(log):
         try:
+            await identity.look(store, log, settings.cluster_id)
             machine = await machine_of(store, log, settings)
             await truncation.check(store, log, machine)
             found = await unnamed_objects.count(store, machine)
-        except (ReplicaStoppedError, TruncatedLogError, StoreError, LogError) as error:
+        except (
+            ClusterMismatchError,
+            ReplicaStoppedError,
+            TruncatedLogError,
+            StoreError,
+            LogError,
+        ) as error:
             return [_bad("log", str(error), fault_of(error))]
         keys = [info.key for info in found.examples]
         return [_unnamed(found.objects, found.bytes, found.orphans, keys)]

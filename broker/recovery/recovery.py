@@ -198,6 +198,8 @@ async def check_log(log: MetadataLog, planned: Plan) -> bytes:
         raise RecoveryError(
             f"the metadata log belongs to cluster {found.cluster_id!r}: use another one, or another prefix"
         )
+    if found.era >= planned.era:
+        await _check_unused(log, found.era, planned)
     # (Of another life its positions say nothing.)
     if found == (planned.cluster_id, planned.era - 1, planned.life) and not planned.is_bound:
         head = await log.head()
@@ -208,6 +210,21 @@ async def check_log(log: MetadataLog, planned: Plan) -> bytes:
                 f" those, --to-position {place(planned.reached)}"
             )
     return written
+
+
+async def _check_unused(log: MetadataLog, era: int, planned: Plan) -> None:
+    """The era is one that a recovery has begun in the log and not in the store. Raises RecoveryError, LogError."""
+    log.enter(era)
+    try:
+        head = await log.head()
+    finally:
+        log.enter(planned.era - 1)
+    if head > first_position(era):
+        raise RecoveryError(
+            f"the metadata log is in era {era}, and agents have written into it up to {place(head)}, but the object store is in"
+            f" era {planned.era - 1}: it is another store, a copy from before a recovery. Name the right one, or for"
+            " the copy another log, or another prefix"
+        )
 
 
 def _life(written: bytes, era: int, rng: random.Random) -> str:

@@ -13,6 +13,7 @@ A store that replaces what is there is no store for records, and refused here, t
 
 import json
 import random
+from contextlib import suppress
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -83,6 +84,21 @@ async def check(store: ObjectStore, log: MetadataLog, cluster_id: str, rng: rand
         await _claim_life(store, origin)
     await check_puts_once(store, PUT_ONCE_KEY, b"%016x" % rng.getrandbits(64))
     return origin
+
+
+async def look(store: ObjectStore, log: MetadataLog, cluster_id: str) -> None:
+    """Find nothing that `check` would refuse in what the two say of each other already; writes nothing.
+
+    Raises ClusterMismatchError, StoreError and LogError.
+    """
+    marker = await enter(store, log)
+    if marker is not None:
+        await _find_log(log, marker)
+    elif written := await log.identity():
+        found = decode_log_identity(written)
+        _must_be_of(found, cluster_id)
+        with suppress(ObjectNotFoundError):
+            _must_be_life_of(bytes(await store.get(LIFE_KEY)), found.life)
 
 
 async def newest_era(store: ObjectStore) -> EraMarker | None:
@@ -166,6 +182,7 @@ async def _find_log(log: MetadataLog, marker: EraMarker) -> None:
         )
     found = decode_log_identity(written)
     expected = LogIdentity(marker.cluster_id, marker.era, marker.life)
+    _must_be_begun(found, expected)
     if found != expected:
         raise ClusterMismatchError(
             f"the metadata log belongs to {found}, but the object store to {expected} ({marker.key}): put the"
@@ -182,13 +199,31 @@ async def _claim_log(log: MetadataLog, cluster_id: str, rng: random.Random) -> s
         found = decode_log_identity(await log.identify(encode_log_identity(ours)))
     except LogRefusedError as error:
         raise ClusterMismatchError.of(error) from error
-    if found[:2] != ours[:2]:
+    _must_be_of(found, cluster_id)
+    return found.life
+
+
+def _must_be_of(found: LogIdentity, cluster_id: str) -> None:
+    """In the first era. Raises ClusterMismatchError."""
+    ours = LogIdentity(cluster_id, ERA, found.life)
+    _must_be_begun(found, ours)
+    if found != ours:
         raise ClusterMismatchError(
             f"the metadata log belongs to cluster {found.cluster_id!r}, era {found.era}, but this agent to"
             f" cluster {cluster_id!r}, era {ERA}: point it to another log, or set the right cluster.id",
             fault=FaultCode.OTHER_CLUSTER,
         )
-    return found.life
+
+
+def _must_be_begun(found: LogIdentity, expected: LogIdentity) -> None:
+    """The store knows the era of the log. Raises ClusterMismatchError."""
+    if found.cluster_id == expected.cluster_id and found.era > expected.era:
+        raise ClusterMismatchError(
+            f"the metadata log is in era {found.era}, but the object store in era {expected.era}: a recovery of this cluster"
+            " stopped before its last step (repeat it: frazil recover), or the store is a copy from before one (point"
+            " this agent to the right one)",
+            fault=FaultCode.OTHER_CLUSTER,
+        )
 
 
 async def origin_of(store: ObjectStore, marker: EraMarker | None) -> str:
@@ -225,7 +260,7 @@ async def _find_store(store: ObjectStore, log: MetadataLog) -> None:
 
 async def _claim_life(store: ObjectStore, life: str) -> None:
     """Tie the store to the log's life, or find that it is tied to it."""
-    ours = json.dumps({"life": life}).encode() + b"\n"
+    ours = _life_object(life)
     try:
         present = bytes(await store.get(LIFE_KEY))
     except ObjectNotFoundError:
@@ -235,7 +270,16 @@ async def _claim_life(store: ObjectStore, life: str) -> None:
             present = bytes(await store.get(LIFE_KEY))
         else:
             return
-    if present != ours:
+    _must_be_life_of(present, life)
+
+
+def _life_object(life: str) -> bytes:
+    return json.dumps({"life": life}).encode() + b"\n"
+
+
+def _must_be_life_of(present: bytes, life: str) -> None:
+    """What the store has is of that life of the log. Raises ClusterMismatchError."""
+    if present != _life_object(life):
         raise ClusterMismatchError(
             f"the object store belongs to another metadata log ({LIFE_KEY} there says"
             f" {present[:64].decode(errors='replace').strip()}, the log says {life}): the log was"

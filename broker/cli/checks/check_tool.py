@@ -17,7 +17,8 @@ from broker.cli.command_result import CommandResult, ToolError
 from broker.config.settings import Settings
 from broker.environment import open_adapters
 from broker.process import run_once
-from broker.store import truncation
+from broker.store import identity, truncation
+from broker.store.identity import ClusterMismatchError
 from broker.store.truncation import TruncatedLogError
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
 from coordinator.machine.machine import Machine
@@ -66,6 +67,7 @@ async def look(settings: Settings, *, deep: bool, tell: Tell) -> dict[str, Any] 
         try:
             return await _look(store, log, settings, deep=deep, tell=tell)
         except (
+            ClusterMismatchError,
             LogError,
             StoreError,
             SnapshotError,
@@ -86,6 +88,7 @@ async def _look(
             " right cluster.id",
             fault=FaultCode.OTHER_CLUSTER,
         )
+    await identity.look(store, log, settings.cluster_id)
 
     async def current() -> Machine:
         machine = await doctor.machine_of(store, log, settings)

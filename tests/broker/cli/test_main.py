@@ -1,16 +1,24 @@
 """The command line: bad input to every command is one clear sentence and an exit code."""
 
 import argparse
+import asyncio
 import os
+import random
 import re
 import subprocess
 import sys
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from broker.cli import arguments, main
 from broker.cli.command_result import CommandResult
+from broker.store import identity
+from coordinator.log.sqlite import SqliteLog
+from storage.stores.disk import DiskStore
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import ObjectStore
 from tests.kit.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
@@ -242,6 +250,22 @@ def test_doctor_says_what_is_wrong_and_what_to_do(
     bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("BAD")]
     assert code == main.FAILED
     assert {line.split()[1] for line in bad} == {"store", "log", "ports"}
+
+
+def test_doctor_finds_a_log_that_belongs_to_another_store_as_an_agent_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def claim(log_file: str, store: ObjectStore) -> None:
+        async with aclosing(SqliteLog(tmp_path / log_file)) as log:
+            await identity.check(store, log, "frazil", random.Random(log_file))
+
+    (tmp_path / "objects").mkdir()
+    asyncio.run(claim("other.db", DiskStore(tmp_path / "objects")))
+    asyncio.run(claim("log.db", MemoryStore()))
+    code, lines = doctor(capsys, tmp_path, "listen=127.0.0.1:0\n")
+    assert code == main.FAILED
+    (bad,) = [line for line in lines if line.startswith("BAD")]
+    assert "belongs to another metadata log" in bad
 
 
 def doctor(capsys: pytest.CaptureFixture[str], folder: Path, text: str) -> tuple[int, list[str]]:

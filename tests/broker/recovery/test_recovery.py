@@ -293,6 +293,31 @@ async def test_a_recovery_that_stopped_anywhere_is_finished_by_the_next_one() ->
         assert names(await world.started(log))[-1] == "archived-too"
 
 
+async def test_agents_are_told_to_repeat_a_recovery_that_stopped_before_its_last_step() -> None:
+    world = await with_archives()
+    log = world.lose()
+    marker = await world.recover(log)
+    await world.store.delete([marker.key])
+    with pytest.raises(ClusterMismatchError, match=r"era 2.*era 1.*repeat it: frazil recover"):
+        await check(world.store, log, CLUSTER, random.Random(1))
+    assert await world.recover(log) == marker
+    await check(world.store, log, CLUSTER, random.Random(1))
+
+
+async def test_a_log_in_which_an_era_has_gone_on_is_not_begun_anew_from_a_copy_of_before() -> None:
+    world = await with_archives()
+    log = world.lose()
+    marker = await world.recover(log)
+    world.writer.log, world.writer.n, world.writer.cluster = log, 0, world.cluster
+    await world.writer.open()
+    world.cluster.expire(world.writer.session.id)
+    await world.store.delete([marker.key])
+    planned = await world.plan(log)
+    with pytest.raises(RecoveryError, match="a copy from before a recovery"):
+        await world.begin_era(log, planned)
+    await world.recover(world.lose())
+
+
 async def test_a_recovery_that_was_given_up_is_no_obstacle_for_another_one() -> None:
     world = await with_archives()
     log = world.lose()

@@ -126,8 +126,28 @@ async def test_a_copy_of_the_store_from_before_the_recovery_is_refused_by_the_re
         await copied.objects.put_new(key, [await place.objects.get(key)])
     await recovered(place)
     copied.cluster = place.cluster
-    with pytest.raises(ClusterMismatchError, match=r"era 2.*era 1"):
+    with pytest.raises(ClusterMismatchError, match=r"era 2.*era 1.*a copy from before"):
         await check(copied)
+    with pytest.raises(ClusterMismatchError, match=r"era 2.*era 1.*a copy from before"):
+        await identity.look(copied.store(), copied.log(), OURS)
+
+
+async def test_who_only_looks_finds_what_is_refused_and_claims_nothing() -> None:
+    place, other = Place(), Place()
+    await identity.look(place.store(), place.log(), OURS)
+    assert await MemoryLog(place.cluster).identity() == b""
+    assert not await place.objects.list_after("", "")
+    await check(place)
+    await identity.look(place.store(), place.log(), OURS)
+    with pytest.raises(ClusterMismatchError, match="belongs to cluster 'ours'"):
+        await identity.look(place.store(), place.log(), "theirs")
+    await check(other, seed=2)
+    with pytest.raises(ClusterMismatchError, match="belongs to another metadata log"):
+        await identity.look(place.store(), other.log(), OURS)
+    await recovered(place)
+    await identity.look(place.store(), place.log(), OURS)
+    with pytest.raises(ClusterMismatchError, match=r"era 1.*era 2"):
+        await identity.look(place.store(), other.log(), OURS)
 
 
 async def test_a_new_log_of_the_same_name_is_refused_by_the_store_of_the_old_one() -> None:

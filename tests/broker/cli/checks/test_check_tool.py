@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import random
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from broker.cli import main
 from broker.cli.admin_client import AgentPlace
 from broker.cli.checks import check_tool
 from broker.cli.command_result import CommandResult, ToolError
+from broker.store import identity
 from coordinator.commands.loss_commands import LOSS_LEVEL
+from coordinator.log.memory import MemoryLogCluster
 from protocol.errors import ErrorCode
 from protocol.fault_codes import FaultCode, fault_of
+from storage.stores.memory import MemoryStore
 from tests.broker.agents import serving
 from tests.kit.sockets import Place, Running, settings_of
 
@@ -85,6 +89,17 @@ async def test_the_store_of_another_cluster_is_not_compared(place: Place) -> Non
     async with with_records(place):
         with pytest.raises(ToolError, match="not to 'other'") as refused:
             await check_tool.look(settings_of("cluster.id=other"), deep=False, tell=silent)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
+
+
+async def test_a_log_that_is_not_the_store_s_is_not_compared(place: Place) -> None:
+    async with with_records(place):
+        pass
+    place.cluster = MemoryLogCluster()
+    rng = random.Random("another life")
+    await identity.check(MemoryStore(), place.log(), settings_of().cluster_id, rng)
+    with pytest.raises(ToolError, match="belongs to another metadata log") as refused:
+        await check_tool.look(settings_of(), deep=False, tell=silent)
     assert refused.value.fault is FaultCode.OTHER_CLUSTER
 
 
