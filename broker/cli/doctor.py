@@ -255,7 +255,7 @@ async def _told(settings: Settings) -> list[Finding]:
 async def _compared(settings: Settings) -> list[Finding]:
     """The log, read to its end, beside the store; nothing when either is not there yet."""
     if settings.log_url.startswith("sqlite://") and not exists(settings.log_url):
-        return []
+        return await _lost_log(settings)
     store, log = open_adapters(settings)
     async with contextlib.aclosing(store), contextlib.aclosing(log):
         try:
@@ -273,6 +273,23 @@ async def _compared(settings: Settings) -> list[Finding]:
             return [_bad("log", str(error), fault_of(error))]
         keys = [info.key for info in found.examples]
         return [_unnamed(found.objects, found.bytes, found.orphans, keys)]
+
+
+async def _lost_log(settings: Settings) -> list[Finding]:
+    """Of an embedded log that is not there: trouble, when the store has had one."""
+    store = open_store(settings.store_url, store_options(settings), now_ms=now_ms)
+    async with contextlib.aclosing(store):
+        try:
+            await identity.origin_of(store, await identity.newest_era(store))
+        except ClusterMismatchError:
+            return []  # There was none yet.
+        except StoreError as error:
+            return [_bad("log", str(error), fault_of(error))]
+    text = (
+        f"{settings.log_url} is not there, and the object store belongs to a log that was: no agent takes a new one."
+        " Put it back, or, if it is lost, begin it anew from the store (frazil recover)"
+    )
+    return [_bad("log", text, FaultCode.OTHER_CLUSTER)]
 
 
 async def machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:

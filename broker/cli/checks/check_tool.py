@@ -46,7 +46,8 @@ def check(settings: Settings, agent: AgentPlace, *, deep: bool, tell: Tell) -> d
     """What was found, as `check_report.view` has it. `tell` gets lines about how far it is. Raises ToolError."""
     if settings.log_url.startswith("sqlite://") and not doctor.exists(settings.log_url):
         raise ToolError(
-            f"the log {settings.log_url} is not there: --config or --data names another"
+            f"the log {settings.log_url} is not there: --config or --data names another; one that is lost is"
+            " begun anew from the store (frazil recover)"
         )
     found = run_once(look(settings, deep=deep, tell=tell))
     return ask(agent, deep=deep, tell=tell) if found is None else found

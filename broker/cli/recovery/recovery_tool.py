@@ -78,6 +78,10 @@ async def _refused(settings: Settings, log: MetadataLog, planned: Plan) -> str |
 @contextlib.asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[ObjectStore, MetadataLog]]:
     """Store and log; their errors become sentences."""
+    if settings.store_url.startswith("file:") and not doctor.exists(settings.store_url):
+        raise ToolError(
+            f"the store {settings.store_url} is not there: --config or --data names another"
+        )
     store, log = open_adapters(settings)
     async with aclosing(store), aclosing(log):
         try:

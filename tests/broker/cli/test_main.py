@@ -268,6 +268,28 @@ def test_doctor_finds_a_log_that_belongs_to_another_store_as_an_agent_would(
     assert "belongs to another metadata log" in bad
 
 
+def test_doctor_tells_of_a_log_file_that_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def claim() -> None:
+        async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+            await identity.check(
+                DiskStore(tmp_path / "objects"), log, "frazil", random.Random("one")
+            )
+
+    (tmp_path / "objects").mkdir()
+    asyncio.run(claim())
+    assert doctor(capsys, tmp_path, "listen=127.0.0.1:0\n")[0] == 0
+    for file in tmp_path.glob("log.db*"):
+        file.unlink()
+    code, lines = doctor(capsys, tmp_path, "listen=127.0.0.1:0\n")
+    assert code == main.FAILED
+    (bad,) = [line for line in lines if line.startswith("BAD")]
+    assert "log.db is not there" in bad
+    assert "frazil recover" in bad
+    assert not (tmp_path / "log.db").exists()
+
+
 def doctor(capsys: pytest.CaptureFixture[str], folder: Path, text: str) -> tuple[int, list[str]]:
     """Code and lines, with a server.properties of this text."""
     file = folder / "server.properties"

@@ -148,3 +148,14 @@ def test_mistakes_are_told_in_a_sentence(
         main(["recover", *arguments])
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("frazil recover: ")
+
+
+@pytest.mark.parametrize("flags", [["--dry-run"], ["--yes"]])
+def test_a_store_that_is_not_there_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    assert main(["recover", *flags, "--data", str(folder)]) == 1
+    assert "objects is not there: --config or --data names another" in capsys.readouterr().err
+    assert not [*folder.iterdir()]
