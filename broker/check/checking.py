@@ -53,6 +53,8 @@ SPANS_AT_ONCE: Final = 20_000
 TABLE_BYTES: Final = 64 * 1024
 """Of a segment's end, read first: its table, unless that has more than a thousand spans."""
 TOLD_SEGMENTS: Final = 1_000
+TOLD_MISSING: Final = 4_000
+TOLD_PAGES: Final = 2_000
 TOLD_OBJECTS: Final = 50_000
 """Between two lines about the listing."""
 
@@ -91,6 +93,7 @@ class Check:
         self._rows: dict[Row, Wrong] = {}
         """Spans and pages that were read and are not what the log says."""
         self._spans = 0
+        self._pages = 0
 
     async def run(self) -> Checked:
         """Raises StoreError, and what `current` raises."""
@@ -152,14 +155,23 @@ class Check:
             for object_id in list(found):
                 if not machine.objects.is_referenced(object_id):
                     del found[object_id]
-        for object_id, wrong in list(self._objects.items()):
-            try:
+        again = list(self._objects.items())
+        for first in range(0, len(again), READS_AT_ONCE):
+            some = again[first : first + READS_AT_ONCE]
+            await asyncio.gather(*[self._look_again(machine, *each) for each in some])
+            if first and first % TOLD_MISSING == 0:
+                await self._tell(f"looked again for {first} of {len(again)} missing objects")
+
+    async def _look_again(self, machine: Machine, object_id: ObjectId, wrong: Wrong) -> None:
+        """For one that was missing. An agent's machine goes on meanwhile."""
+        try:
+            if machine.objects.is_referenced(object_id):
                 await self._get(object_id, machine.object_length(object_id) - 1, 1)
-            except ObjectNotFoundError:
-                continue
-            except _ShortError as error:
-                self._suspects[object_id] = wrong._replace(trouble=LENGTH, text=str(error))
-            del self._objects[object_id]
+        except ObjectNotFoundError:
+            return
+        except _ShortError as error:
+            self._suspects[object_id] = wrong._replace(trouble=LENGTH, text=str(error))
+        del self._objects[object_id]
 
     async def _snapshots(self, machine: Machine) -> list[Wrong]:
         """Of the published ones, those that could not be loaded."""
@@ -232,6 +244,9 @@ class Check:
     async def _page(self, page: Page) -> Sequence[Span | Marker] | None:
         if page.object_id in self._objects or page in self._rows:
             return None
+        self._pages += 1
+        if self._pages % TOLD_PAGES == 0:
+            await self._tell(f"read {self._pages} pages, for what lies in them")
         try:
             body = await self._get(page.object_id, page.start, page.length)
             if digest(body) != page.digest:

@@ -26,7 +26,12 @@ Checking = Callable[..., Checked]
 def checked(world: World) -> Checking:
     """A check of the world. `meanwhile` is done whenever the log's end is asked for again."""
 
-    def check(*, deep: bool = False, meanwhile: Callable[[], object] = lambda: None) -> Checked:
+    def check(
+        *,
+        deep: bool = False,
+        meanwhile: Callable[[], object] = lambda: None,
+        tell: Callable[[str], object] = lambda _line: None,
+    ) -> Checked:
         asked: list[None] = []
 
         async def current() -> Machine:
@@ -35,8 +40,8 @@ def checked(world: World) -> Checking:
             asked.append(None)
             return world.machine
 
-        async def tell(_line: str) -> None:
-            pass
+        async def told(line: str) -> None:
+            tell(line)
 
         checking = Check(
             world.store,
@@ -44,7 +49,7 @@ def checked(world: World) -> Checking:
             current,
             deep=deep,
             bytes_per_second=1e9,
-            tell=tell,
+            tell=told,
         )
         return world.runner.run(checking.run())
 

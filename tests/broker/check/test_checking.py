@@ -2,12 +2,13 @@
 
 import pytest
 
+from broker.check import checking
 from broker.check.comparison import DAMAGED, LENGTH, MISSING
 from broker.jobs.kinds import spill_plan
 from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.job_commands import JobKind
 from storage.formats.page import digest_of_rows
-from storage.formats.spans import Page
+from storage.formats.spans import Page, Span
 from storage.stores.object_store import StoreRefusedError
 from tests.kit.faults import FaultyStore, refused
 
@@ -154,6 +155,41 @@ def test_what_the_jobs_took_away_meanwhile_was_no_loss(world, checked):
         world.trim(place, 5)
 
     assert checked(meanwhile=trim).wrong == []
+
+
+def test_what_goes_while_many_that_are_missing_are_looked_for_again_was_no_loss(world, checked):
+    place = world.place("a")
+    world.fill(place, 20)
+    for row in range(20):
+        lose(world, world.row(place).row(row).object_id.key)
+    whole, world.store = world.store, FaultyStore(world.store)
+
+    async def trim(*_arguments):
+        if world.partition(place).log_start < 15:
+            world.trim(place, 15)
+
+    world.store.before["get_range"] = trim
+    found = checked()
+    world.store = whole
+    assert ranges_of(found) == [("a", 0, 15, 20)]
+    assert len(found.wrong) == 5
+
+
+def test_how_far_a_long_check_is_is_told(world, checked, small_pages, monkeypatch):
+    monkeypatch.setattr(checking, "TOLD_PAGES", 2)
+    monkeypatch.setattr(checking, "TOLD_MISSING", 4)
+    place = world.place("a")
+    for _ in range(4):
+        world.fill(place, 6)
+        assert world.round(JobKind.SPILL, after_ms=2_000)
+    world.fill(place, 6)
+    for row in range(world.row(place).row_count):
+        if isinstance(found := world.row(place).row(row), Span):
+            lose(world, found.object_id.key)
+    told = []
+    checked(tell=told.append)
+    assert any("missing objects" in line for line in told), told
+    assert "read 2 pages, for what lies in them" in told
 
 
 def test_what_was_put_and_not_committed_is_counted_and_so_is_what_is_nobodys(world, checked):
