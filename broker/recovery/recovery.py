@@ -23,6 +23,7 @@ from broker.recovery.rebuilding import (
 )
 from broker.recovery.unarchived import Unarchived, unarchived
 from broker.reports.log_lines import place
+from broker.store import truncation
 from broker.store.identity import (
     ClusterMismatchError,
     LogIdentity,
@@ -150,7 +151,7 @@ async def begin(
 
     Raises RecoveryError, LogError (LiveSessionsError: agents have sessions) and StoreError.
     """
-    written = await check_log(log, planned)
+    written = await check_log(store, log, planned)
     machine, era = await _put_snapshot(store, planned)
     tell(f"the snapshot of era {era} is in the store, and was read back")
     life = _life(written, era, rng)
@@ -181,11 +182,11 @@ async def begin(
     return marker
 
 
-async def check_log(log: MetadataLog, planned: Plan) -> bytes:
+async def check_log(store: ObjectStore, log: MetadataLog, planned: Plan) -> bytes:
     """What the log says about itself; empty: it is nobody's.
 
-    Raises RecoveryError when it is another cluster's, or the very log that is to be begun anew and has more than what
-    was rebuilt; and LogError.
+    Raises RecoveryError when it is another cluster's, or the very log that is to be begun anew and has all that was
+    rebuilt, or more; StoreError and LogError.
     """
     written = await log.identity()
     if not written:
@@ -202,14 +203,21 @@ async def check_log(log: MetadataLog, planned: Plan) -> bytes:
         await _check_unused(log, found.era, planned)
     # (Of another life its positions say nothing.)
     if found == (planned.cluster_id, planned.era - 1, planned.life) and not planned.is_bound:
-        head = await log.head()
-        if head > planned.reached:
-            raise RecoveryError(
-                f"the metadata log is there, and has entries up to {place(head)}, of which the object store has those"
-                f" up to {place(planned.reached)}: start the agents with it. To leave out what comes behind"
-                f" those, --to-position {place(planned.reached)}"
-            )
+        await _check_lost(store, await log.head(), planned)
     return written
+
+
+async def _check_lost(store: ObjectStore, head: Position, planned: Plan) -> None:
+    """The log, which ends at `head`, lacks something of what the store knows. Raises RecoveryError and StoreError."""
+    reached = place(planned.reached)
+    anyway = f"start the agents with it. To begin it anew all the same, --to-position {reached}"
+    if head > planned.reached:
+        raise RecoveryError(
+            f"the metadata log is there, and has entries up to {place(head)}, of which the object store has those"
+            f" up to {reached}: {anyway}"
+        )
+    if head == planned.reached and not await truncation.traces(store, planned.rebuilt.machine):
+        raise RecoveryError(f"the metadata log is there, and nothing is lost of it: {anyway}")
 
 
 async def _check_unused(log: MetadataLog, era: int, planned: Plan) -> None:

@@ -34,7 +34,7 @@ async def dry_run(
     """What there is and what would become of it; the lines to print. Raises ToolError."""
     async with _opened(settings) as (store, log):
         planned = await recovery.plan(store, log, settings.cluster_id, until, tell=tell)
-        refused = await _refused(settings, log, planned)
+        refused = await _refused(settings, store, log, planned)
     if as_json:
         return [json.dumps(view(planned) | {"refused": refused})]
     told = [*lines(planned), "nothing was changed"]
@@ -54,7 +54,7 @@ async def recover(
     """
     async with _opened(settings) as (store, log):
         planned = await recovery.plan(store, log, settings.cluster_id, until, tell=tell)
-        await recovery.check_log(log, planned)
+        await recovery.check_log(store, log, planned)
         ask(lines(planned))
         marker = await recovery.begin(
             store, log, planned, now_ms=now_ms(), rng=random.SystemRandom(), tell=tell
@@ -64,12 +64,14 @@ async def recover(
     ]
 
 
-async def _refused(settings: Settings, log: MetadataLog, planned: Plan) -> str | None:
+async def _refused(
+    settings: Settings, store: ObjectStore, log: MetadataLog, planned: Plan
+) -> str | None:
     """Why the log would not be begun anew; None: nothing is known against it."""
     if settings.log_url.startswith("sqlite:") and not doctor.exists(settings.log_url):
         return None  # To look would make the file.
     try:
-        await recovery.check_log(log, planned)
+        await recovery.check_log(store, log, planned)
     except (RecoveryError, LogError) as error:
         return str(error)
     return None

@@ -7,7 +7,7 @@ import pytest
 
 from broker.recovery.rebuilding import RecoveryError, Until
 from broker.reports.log_lines import place
-from broker.store import truncation
+from broker.store import identity, truncation
 from broker.store.identity import (
     ClusterMismatchError,
     LogIdentity,
@@ -18,6 +18,7 @@ from coordinator.log.memory import MemoryLog
 from coordinator.log.metadata_log import LiveSessionsError
 from protocol.types import POSITION_ZERO, Position, era_of, first_position
 from storage.formats.log_archive import decode_archive, encode_archive, range_of
+from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.recovery.disaster import CLUSTER, Disaster
 from tests.broker.store.test_truncation import copied, put_back
@@ -129,6 +130,30 @@ async def test_a_log_that_has_what_the_store_lacks_is_begun_anew_only_where_that
     assert world.head == head
     await world.recover(log, Until(position=planned.reached))
     assert names(await world.started(log)) == ["in-the-snapshot", "archived", "archived-too"]
+
+
+async def test_a_recovery_that_is_done_is_not_done_again() -> None:
+    world = await with_archives()
+    log = world.lose()
+    marker = await world.recover(log)
+    with pytest.raises(RecoveryError, match=r"nothing is lost of it: start the agents.*2:1$"):
+        await world.recover(log)
+    assert (await identity.newest_era(world.store)) == marker
+    assert (await world.recover(log, Until(position=first_position(2)))).era == 3
+
+
+async def test_a_log_that_ends_where_the_archive_does_is_begun_anew_if_more_was_written() -> None:
+    world = await Disaster().begin()
+    snapshot = await world.snapshot(cut=False)
+    await world.topic("archived")
+    await world.archive(snapshot.position, world.head)
+    backup, writer = copied(world.cluster), world.writer.session.incarnation
+    await world.store.put_new(LogCheckpoint(writer, Position(world.head + 1)).key, [b""])
+    put_back(world.cluster, backup)
+    world.cluster.expire(world.writer.session.id)
+    log = MemoryLog(world.cluster)
+    assert (await world.recover(log)).era == 2
+    assert names(await world.started(log)) == ["archived"]
 
 
 async def test_a_log_of_the_same_name_that_began_elsewhere_is_begun_anew() -> None:
