@@ -35,6 +35,7 @@ from broker.store.identity import (
 )
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
+from coordinator.snapshot import keeping
 from coordinator.snapshot.listing import pages
 from coordinator.snapshot.manifest import encode_published, manifest_key
 from coordinator.snapshot.snapshot import dump, restore
@@ -255,7 +256,8 @@ async def _put_snapshot(store: ObjectStore, planned: Plan) -> tuple[Machine, int
         begun = first_position(era)
         machine.begin_era(begun, snapshot_key=manifest_key(begun))
         try:
-            await snapshots.write(dump(machine))
+            pins = keeping.snapshot_pins(machine.pins, machine.time_ms)
+            await snapshots.write(dump(machine), pins)
         except ObjectExistsError:
             continue
         return machine, era

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from broker.recovery.rebuilding import RecoveryError, Until
+from broker.reports import backup_report
+from broker.reports.backup_report import Why
 from broker.reports.log_lines import place
 from broker.store import identity, truncation
 from broker.store.identity import (
@@ -14,8 +16,11 @@ from broker.store.identity import (
     check,
     encode_log_identity,
 )
+from coordinator.commands.entries import Pin
 from coordinator.log.memory import MemoryLog
 from coordinator.log.metadata_log import LiveSessionsError
+from coordinator.snapshot.keeping import DAY_MS, PREFIX
+from coordinator.snapshot.listing import stored_snapshots
 from protocol.types import POSITION_ZERO, Position, era_of, first_position
 from storage.formats.log_archive import decode_archive, encode_archive, range_of
 from storage.formats.log_checkpoint import LogCheckpoint
@@ -341,6 +346,19 @@ async def test_a_log_in_which_an_era_has_gone_on_is_not_begun_anew_from_a_copy_o
     with pytest.raises(RecoveryError, match="a copy from before a recovery"):
         await world.begin_era(log, planned)
     await world.recover(world.lose())
+
+
+async def test_snapshots_that_are_kept_are_told_as_kept_after_a_recovery_too() -> None:
+    world = await Disaster().begin()
+    await world.writer.write(Pin(f"{PREFIX}0.{DAY_MS}", DAY_MS))
+    kept = await world.snapshot(cut=False)
+    await world.topic("in-the-newer-one")
+    await world.snapshot(cut=False)
+    await world.recover(world.lose())
+    found = await stored_snapshots(world.store)
+    reasons = backup_report.reasons(found, 1_000)
+    assert [reason.why for reason in reasons] == [Why.NEWEST, Why.OLDER, Why.KEPT]
+    assert found[2].position == kept.position
 
 
 async def test_a_recovery_that_was_given_up_is_no_obstacle_for_another_one() -> None:
