@@ -30,6 +30,7 @@ from coordinator.log.metadata_log import (
     LogCutError,
     LogEntry,
     LogError,
+    LogHoleError,
     LogRefusedError,
     LogReplacedError,
     LogUnavailableError,
@@ -39,7 +40,7 @@ from coordinator.log.metadata_log import (
     VoidedEntry,
 )
 from coordinator.log.sqlite_era import read_identity, write_era
-from coordinator.log.sqlite_file import SqliteFile, fault_of_sqlite
+from coordinator.log.sqlite_file import SqliteFile, fault_of_sqlite, is_damage
 from coordinator.log.sqlite_queries import check_nobody_lives, head_of, last_of
 from coordinator.log.voided import check, decode_void, encode_void, other_snapshots
 from protocol.types import (
@@ -128,7 +129,8 @@ class _Calls:
 class _Worker:
     """The thread: takes jobs, runs all that wait in one transaction, tells the loop."""
 
-    def __init__(self, path: Path, committed: Callable[[list[LogEntry]], None]) -> None:
+    def __init__(self, path: Path, committed: Callable[[list[LogEntry] | None], None]) -> None:
+        """`committed` is told the entries of each commit; None: nobody knows which of them are in."""
         self._database = SqliteFile(path)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._committed = committed
@@ -136,6 +138,8 @@ class _Worker:
         self._thread.start()
         self.appended: list[LogEntry] = []
         """By the jobs of the transaction under way; they add to it."""
+        self._in_doubt = False
+        """The newest transaction may be in, or not."""
         self.newest: dict[int, int] = {}
         """By session: the number of its newest entry, of the newest session that appended. Nobody else
         writes into the file; what was not committed is forgotten."""
@@ -159,7 +163,8 @@ class _Worker:
                 last = job is None
                 jobs += [] if job is None else [job]
             if jobs:
-                self._deliver(jobs, self._commit(jobs), self.appended)
+                results = self._commit(jobs)
+                self._deliver(jobs, results, None if self._in_doubt else self.appended)
             if last:
                 self._database.close()
                 return
@@ -167,6 +172,7 @@ class _Worker:
     def _commit(self, jobs: Sequence[_Job]) -> list[Any]:
         """For each job what it returned, or its LogError."""
         self.appended = []
+        self._in_doubt = False
         results: list[Any] = []
         try:
             connection = self._database.connection()
@@ -179,6 +185,7 @@ class _Worker:
                     results.append(job.work(connection))
                 except LogError as error:
                     results.append(error)
+            self._database.check_alone(connection)
             connection.execute("COMMIT")
             self._database.check()
             payload_bytes = sum([len(entry.payload) for entry in self.appended])
@@ -188,15 +195,13 @@ class _Worker:
             return [replaced] * len(jobs)
         except sqlite3.Error as error:
             self._forget_appended()
+            self._in_doubt = True
             # Whatever state the connection was left in goes with it.
             try:
                 self._database.forget_connection()
             except LogReplacedError as replaced:
                 return [replaced] * len(jobs)
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (
-                sqlite3.SQLITE_CORRUPT,
-                sqlite3.SQLITE_NOTADB,
-            ):
+            if is_damage(error):
                 return [LogRefusedError(f"the log is damaged: {error}")] * len(jobs)
             sentence = f"the log could not be written: {error}"
             return [LogUnavailableError(sentence, fault=fault_of_sqlite(error))] * len(jobs)
@@ -207,7 +212,7 @@ class _Worker:
         self.newest = {}
 
     def _deliver(
-        self, jobs: Sequence[_Job], results: Sequence[Any], entries: list[LogEntry]
+        self, jobs: Sequence[_Job], results: Sequence[Any], entries: list[LogEntry] | None
     ) -> None:
         def deliver() -> None:
             self._committed(entries)
@@ -427,9 +432,9 @@ class SqliteLog:
     def _live_leases(self) -> list[int]:
         return [session for session in tuple(self._leases) if self._is_alive(session)]
 
-    def _publish(self, entries: list[LogEntry]) -> None:
-        for feed in self._feeds if entries else ():
-            if len(feed.entries) + len(entries) > FEED_ENTRIES_MAX:
+    def _publish(self, entries: list[LogEntry] | None) -> None:
+        for feed in self._feeds if entries != [] else ():
+            if entries is None or len(feed.entries) + len(entries) > FEED_ENTRIES_MAX:
                 feed.entries.clear()
                 feed.overflowed = True
             else:
@@ -563,9 +568,19 @@ class SqliteLog:
                 " ORDER BY revision LIMIT ?",
                 (revision_of(after), BATCH_ENTRIES_MAX),
             )
-            return [
+            found = [
                 LogEntry(position(self._era, revision), session, n, bytes(payload))
                 for revision, session, n, payload in rows
             ]
+            # Revisions follow one another, up to the newest.
+            end = revision_of(after) + len(found)
+            last = revision_of(found[-1].position) if found else end
+            if last != end or (end < head and len(found) < BATCH_ENTRIES_MAX):
+                raise LogHoleError(
+                    f"{self._path} goes up to revision {head}, and lacks entries behind"
+                    f" {revision_of(after)}: was a copy put back beside a newer file"
+                    f" {self._path.name}-wal? They belong together"
+                )
+            return found
 
         return await self._call(work)

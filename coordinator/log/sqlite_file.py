@@ -3,7 +3,8 @@
 One process at a time holds the file. It must not change under whoever holds it: if somebody moved
 another file to its place, wrote into it, or removed it, what is committed there is nobody's. SQLite
 writes commits into a file beside it (WAL), and only a checkpoint changes the file itself; so
-checkpoints are made here, and any other change is somebody else's.
+checkpoints are made here, and any other change is somebody else's. What others commit goes into the file
+beside it as well, and SQLite tells of it: somebody has removed the lock, and started another agent.
 
 Left out: what is in the tables (`sqlite`). All of it belongs to one thread.
 """
@@ -11,6 +12,7 @@ Left out: what is in the tables (`sqlite`). All of it belongs to one thread.
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import sqlite3
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import NamedTuple
 
 from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
 from protocol.fault_codes import FaultCode
+
+logger = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x4672617A
 """Marks the file as ours ("Fraz")."""
@@ -90,6 +94,12 @@ def fault_of_sqlite(error: sqlite3.Error) -> FaultCode | None:
     return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite has found that what is in the file makes no sense."""
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in damage
+
+
 class _FileState(NamedTuple):
     """What tells that a file is still the one it was, and holds what it held."""
 
@@ -109,6 +119,10 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._file: _FileState | None = None
         """The file as we left it; None before it was opened."""
+        self._others = 0
+        """What SQLite counts of commits by others, as it was when the connection was opened."""
+        self._wal_inode: int | None = None
+        """Of the file beside it that the connection writes into; None before it was seen."""
         self._written_bytes = 0
         """Into the write-ahead log since it was brought into the file, about."""
         self._kept_bytes = 0
@@ -121,6 +135,7 @@ class SqliteFile:
             try:
                 self._connection = self._open()
                 self._file = self._state()
+                self._others = _others(self._connection)
             except sqlite3.Error as error:
                 self.close()
                 raise LogRefusedError(
@@ -146,23 +161,53 @@ class SqliteFile:
                 f"the log {self._path} was replaced, changed or removed while it was in use"
             )
 
+    def check_alone(self, connection: sqlite3.Connection) -> None:
+        """Within a transaction that has read: find that nobody else has committed anything since the
+        connection was opened. Raises LogReplacedError, and nothing of the transaction is in."""
+        if _others(connection) == self._others:
+            return
+        connection.execute("ROLLBACK")
+        raise LogReplacedError(
+            f"another process has written into the log {self._path} while it was in use; an embedded log"
+            f" serves one agent, and {self._path.name}.lock beside it must stay",
+            fault=FaultCode.DATA_FOLDER_IN_USE,
+        )
+
     def checkpoint(self, connection: sqlite3.Connection, payload_bytes: int) -> None:
         """Something was committed, with so many bytes of entries: bring what was committed into the file,
-        when it has become much. Raises sqlite3.Error and LogReplacedError."""
-        try:
-            wal_bytes = self._wal.stat().st_size
-        except FileNotFoundError:
-            return
+        when it has become much. Raises sqlite3.Error when the file is damaged, and LogReplacedError."""
+        wal_bytes = self._wal_bytes()
         self._written_bytes += COMMIT_BYTES + payload_bytes
         most = CHECKPOINT_WAL_BYTES
         if self._written_bytes < most and wal_bytes < self._kept_bytes + most:
             return
         self.check()
         keeps = wal_bytes <= WAL_KEPT_SHARE * most
-        connection.execute(f"PRAGMA wal_checkpoint({'RESTART' if keeps else 'TRUNCATE'})")
-        self._written_bytes = 0
         self._kept_bytes = wal_bytes if keeps else 0
+        try:
+            connection.execute(f"PRAGMA wal_checkpoint({'RESTART' if keeps else 'TRUNCATE'})")
+        except sqlite3.Error as error:
+            if is_damage(error):
+                raise
+            # The disk is full, say. What was committed is in the file beside it, which goes on.
+            logger.warning("the log %s is not brought into its file yet: %s", self._path, error)
+            self._kept_bytes = wal_bytes
+        self._written_bytes = 0
         self._file = self._state()
+
+    def _wal_bytes(self) -> int:
+        """The length of the file beside it. Raises LogReplacedError when that is not the one it was."""
+        try:
+            found = self._wal.stat()
+        except FileNotFoundError:
+            found = None
+        inode = None if found is None else found.st_ino
+        if self._wal_inode not in (None, inode):
+            raise LogReplacedError(
+                f"{self._wal}, which is a part of the log, was replaced or removed while it was in use"
+            )
+        self._wal_inode = inode
+        return 0 if found is None else found.st_size
 
     def forget_connection(self) -> None:
         """The next use opens the file anew; it stays ours meanwhile. Raises LogReplacedError."""
@@ -172,6 +217,7 @@ class SqliteFile:
             self._connection.close()
             self._connection = None
             self._written_bytes = self._kept_bytes = 0
+            self._wal_inode = None
             self._file = self._state()
 
     def _state(self) -> _FileState | None:
@@ -234,3 +280,9 @@ class SqliteFile:
                 f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
         connection.execute(SCHEMA_VOID)
+
+
+def _others(connection: sqlite3.Connection) -> int:
+    """A number that changes when another connection has committed."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)

@@ -1,6 +1,7 @@
 """The embedded log: what one process leaves to the next, and files that are refused."""
 
 import asyncio
+import resource
 import shutil
 import sqlite3
 import threading
@@ -13,6 +14,7 @@ import pytest
 from coordinator.log.metadata_log import (
     FirstFailedError,
     LogCutError,
+    LogHoleError,
     LogRefusedError,
     LogReplacedError,
     LogUnavailableError,
@@ -246,6 +248,58 @@ async def test_a_full_disk_is_told_with_its_code_and_what_was_not_written_can_be
         assert await log.append(session, 1, bytes(1 << 20)) == await log.head()
 
 
+async def test_what_is_committed_is_answered_when_there_is_no_room_to_bring_it_into_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file beside the log has room when it is written anew; the log's own cannot grow."""
+    monkeypatch.setattr("coordinator.log.sqlite_file.CHECKPOINT_WAL_BYTES", 400_000)
+    path = tmp_path / "log.db"
+    async with aclosing(SqliteLog(path)) as log:
+        session = await log.open(await log.grant(30_000), b"open")
+        n = 0
+        while path.stat().st_size < 1_000_000:
+            n += 1
+            await log.append(session, n, bytes(30_000))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 8192, hard))
+        try:
+            while "is not brought into its file yet" not in caplog.text:
+                n += 1
+                await log.append(session, n, bytes(30_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        begun = path.stat().st_size
+        while path.stat().st_size == begun:
+            n += 1
+            await log.append(session, n, bytes(30_000))
+        assert [entry.n for entry in await first_batch(log)] == list(range(n + 1))
+
+
+@pytest.mark.promise("P3")
+async def test_an_entry_that_is_in_though_its_commit_failed_comes_to_who_follows_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        session = await written(log, 1)
+        async with aclosing(log.tail(Position(0))) as batches, asyncio.timeout(10):
+            assert [entry.n for entry in await anext(batches)] == [0]
+            following = asyncio.ensure_future(anext(batches))
+            await asyncio.sleep(0.05)
+            check, failures = SqliteFile.check, [1]
+
+            def failing(self) -> None:
+                if failures:
+                    failures.pop()
+                    raise sqlite3.OperationalError("disk I/O error")
+                check(self)
+
+            monkeypatch.setattr(SqliteFile, "check", failing)
+            with pytest.raises(LogUnavailableError, match="disk I/O error"):
+                await log.append(session, 1, b"1")
+            assert await log.append(session, 1, b"1") == await log.head()
+            assert [entry.n for entry in await following] == [1]
+
+
 async def test_failed_write_is_unknown_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,8 +424,21 @@ def _remove(path: Path) -> None:
     path.unlink()
 
 
+def _remove_what_is_beside(path: Path) -> None:
+    path.with_name("log.db-wal").unlink()
+
+
+def _write_into(path: Path) -> None:
+    """As another agent does, or a person: SQLite lets it, and changes nothing in the file itself."""
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("INSERT INTO granted DEFAULT VALUES")
+        other.commit()
+
+
 @pytest.mark.promise("P1")
-@pytest.mark.parametrize("change", [_move, _overwrite, _remove])
+@pytest.mark.parametrize(
+    "change", [_move, _overwrite, _remove, _remove_what_is_beside, _write_into]
+)
 async def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
@@ -387,6 +454,41 @@ async def test_a_file_that_is_replaced_while_in_use_acknowledges_nothing(
         following.cancel()
         await asyncio.wait([following])
     await log.aclose()
+
+
+async def test_an_agent_beside_which_another_was_started_on_the_same_file_acknowledges_nothing(
+    tmp_path: Path,
+) -> None:
+    """Somebody has removed the lock, taking it for one that was left behind."""
+    async with (
+        aclosing(SqliteLog(tmp_path / "log.db")) as log,
+        aclosing(SqliteLog(tmp_path / "log.db")) as other,
+    ):
+        session = await written(log, 2)
+        (tmp_path / "log.db.lock").unlink()
+        newer = await written(other, 2)
+        with pytest.raises(LogReplacedError, match="another process has written"):
+            await log.append(session, 2, b"two")
+        assert await other.append(newer, 2, b"two") == await other.head()
+        assert [entry.n for entry in await first_batch(other)] == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("lost", "batch"), [(3, 1000), (3, 3), (5, 1000)])
+async def test_a_file_that_lacks_entries_is_not_followed_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, batch: int
+) -> None:
+    """A copy that is put back beside the write-ahead log of a newer one may be readable."""
+    monkeypatch.setattr("coordinator.log.sqlite.BATCH_ENTRIES_MAX", batch)
+    path = tmp_path / "log.db"
+    log = SqliteLog(path)
+    await written(log, 5)
+    await log.aclose()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DELETE FROM entry WHERE revision = ?", (lost,))
+        other.commit()
+    async with aclosing(SqliteLog(path)) as log:
+        with pytest.raises(LogHoleError, match="goes up to revision 5, and lacks entries"):
+            await first_batch(log)
 
 
 async def test_a_logs_own_checkpoints_are_nobody_elses_changes(
