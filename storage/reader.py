@@ -124,7 +124,12 @@ class Reader:
         if span.object_id.kind == ObjectKind.SEGMENT and len(piece) < len(data):
             # They are not copied to be patched; a view would keep all that was read with it.
             piece = memoryview(bytes(piece))
-        batches = Batches.checked(span, piece)
+        try:
+            batches = Batches.checked(span, piece)
+        except DamagedSpanError:
+            # On the way, perhaps: whoever asks again reads again.
+            self.cache.drop((span.object_id, _WHOLE))
+            raise
         self.cache.put((span.object_id, span.start), batches, passing=passing)
         if is_long(span):
             self._parts.note(span, batches)

@@ -38,6 +38,8 @@ class Counting(MemoryStore):
         super().__init__()
         self.requests: list[tuple[int, int]] = []
         self.error: StoreError | None = None
+        self.damaged_at: int | None = None
+        """A byte that goes wrong on the way."""
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -45,15 +47,20 @@ class Counting(MemoryStore):
         self.requests.append((0, -1))
         if self.error is not None:
             raise self.error
-        return await super().get(key)
+        return await self._on_the_way(key)
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
         self.requests.append((start, length))
         await self.gate.wait()
         if self.error is not None:
             raise self.error
-        data = await super().get(key)
-        return memoryview(data)[start : start + length]
+        return memoryview(await self._on_the_way(key))[start : start + length]
+
+    async def _on_the_way(self, key: str) -> Buffer:
+        data = bytearray(await super().get(key))
+        if self.damaged_at is not None:
+            data[self.damaged_at] ^= 1
+        return data
 
 
 Reading = tuple[Reader, Counting]
@@ -174,6 +181,30 @@ async def test_damaged_bytes_are_an_error_and_never_served(recent: bool) -> None
             await reader.load(SPANS[1], object_length=len(OBJECT), recent=recent)
         loaded = await reader.load(SPANS[0], object_length=len(OBJECT), recent=recent)
         assert loaded.span == SPANS[0]
+
+
+@pytest.mark.parametrize("recent", [True, False])
+async def test_bytes_that_were_damaged_on_the_way_are_read_again(recent: bool) -> None:
+    async with reading() as (reader, store):
+        store.damaged_at = SPANS[1].start + 80
+        with pytest.raises(DamagedSpanError):
+            await reader.load(SPANS[1], object_length=len(OBJECT), recent=recent)
+        store.damaged_at = None
+        assert reader.cached(SPANS[1]) is None
+        loaded = await reader.load(SPANS[1], object_length=len(OBJECT), recent=recent)
+        assert loaded.span == SPANS[1]
+
+
+async def test_damage_that_is_found_in_the_cache_is_read_again() -> None:
+    async with reading() as (reader, store):
+        store.damaged_at = SPANS[1].start + 80
+        await reader.load(SPANS[0], object_length=len(OBJECT), recent=True)
+        store.damaged_at = None
+        with pytest.raises(DamagedSpanError):
+            reader.cached(SPANS[1])
+        assert reader.cached(SPANS[1]) is None
+        loaded = await reader.load(SPANS[1], object_length=len(OBJECT), recent=True)
+        assert loaded.span == SPANS[1]
 
 
 async def test_object_of_another_length_than_the_log_says_is_refused() -> None:
