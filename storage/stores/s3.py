@@ -281,7 +281,7 @@ class S3Store:
             return self._aws
         # Off the loop, as far as Python lets it.
         await asyncio.to_thread(importlib.import_module, "storage.stores.s3_session")
-        from storage.stores.s3_session import AwsSession
+        from storage.stores.s3_session import AwsError, AwsSession
 
         address = self._address
         key, secret = address.access_key, address.secret_key
@@ -296,6 +296,9 @@ class S3Store:
                 seconds_max=(CONNECT_SECONDS_MAX, REQUEST_SECONDS_MAX),
                 retries_max=RETRIES_MAX,
             )
+        except AwsError as error:
+            # It may pass, as a store does that is away: who has them is another service.
+            raise StoreUnavailableError(f"the way into {self._place()} is shut: {error}") from error
         except ValueError as error:
             raise StoreRefusedError(
                 f"the S3 client cannot be set up: {error}", fault=FaultCode.WRONG_VALUE

@@ -18,6 +18,7 @@ from aiobotocore.session import AioSession, get_session
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    CredentialRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
 )
@@ -70,7 +71,7 @@ class AwsSession:
         """`keys`: None has them found; `region_default`: when nobody says it; `seconds_max`: to
         connect, and to wait for bytes.
 
-        Raises ValueError, with a sentence.
+        Raises ValueError, with a sentence, and AwsError when who has the credentials does not answer.
         """
         session = await asyncio.to_thread(_session)
         if keys is not None:
@@ -100,6 +101,8 @@ class AwsSession:
                     )
                 )
                 return cls(session, client, stack.pop_all())
+        except CredentialRetrievalError as error:
+            raise AwsError(str(error)) from error
         except (BotoCoreError, OSError, ssl.SSLError) as error:
             raise ValueError(str(error)) from error
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
@@ -13,8 +14,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from storage.stores import s3, s3_credentials
+from storage.stores.object_store import StoreUnavailableError
 from storage.stores.s3 import S3Address, S3Store
-from tests.storage.stores.fake_s3 import Answer, FakeS3, Request
+from tests.storage.stores.fake_s3 import Answer, FakeS3, Request, error
 
 pytestmark = pytest.mark.real_loop
 
@@ -141,3 +143,28 @@ async def test_a_pods_identity_is_shown_anew_before_its_credentials_end(
                     requests.clear()
                     await store.get("a")
                     await store.list_after("", "")
+
+
+async def test_a_service_of_credentials_that_does_not_answer_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a node that has just started, the pod may be there before it."""
+    ends = (datetime.now(UTC) + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    given = {"AccessKeyId": "late", "SecretAccessKey": "x", "Token": "y", "Expiration": ends}
+    there = Answer(200, json.dumps(given).encode())
+    is_there = False
+
+    def answer(request: Request) -> Answer:
+        if request.path != "/keys":
+            return LISTED
+        return there if is_there else error(500, "NotYet")
+
+    async with found(answer) as (store, requests, server):
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/keys")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError, match="retrieving credentials"):
+                await store.get("a")
+        is_there = True
+        await store.get("a")
+        await store.list_after("", "")
+        assert keys_of(requests) == ["late"] * 2
