@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.clients import raw_txn
+from tests.faults.fronts import fronted, losing_answers
 from tests.parts.connect_cluster import ConnectNode
 from tests.parts.servers import EtcdServer, FrazilCluster, MinioServer
 from tests.parts.topics import create_topic
@@ -80,8 +81,9 @@ def test_connect_brings_each_line_once_while_agents_and_its_worker_are_killed(
 ) -> None:
     lines = Lines(tmp_path / "source.txt", tmp_path / "sink.txt")
     with ExitStack() as ends:
-        cluster = ends.enter_context(FrazilCluster(tmp_path / "connected", etcd, minio, *SETTINGS))
-        everywhere = ",".join(agent.bootstrap for agent in cluster.agents)
+        cluster = FrazilCluster(tmp_path / "connected", etcd, minio, *SETTINGS)
+        links = ends.enter_context(fronted(cluster))
+        everywhere = ",".join(f"127.0.0.1:{link.port}" for link in links)
         create_topic(AdminClient({"bootstrap.servers": everywhere}), TOPIC, 1)
         worker = ConnectNode(tmp_path / "worker", everywhere, "connect")
         ends.callback(worker.child.kill)
@@ -92,6 +94,9 @@ def test_connect_brings_each_line_once_while_agents_and_its_worker_are_killed(
         worker.create("source", {"connector.class": f"{files}SourceConnector", **source})
         worker.create("sink", {"connector.class": f"{files}SinkConnector", **sink})
         first, second = cluster.agents[:2]
+        with losing_answers(links):
+            lines.add()
+            lines.until_sunk()
         lines.add()
         lines.until_some_are_sunk()
         first.child.kill()

@@ -1,4 +1,4 @@
-"""Flink's exactly-once sink while agents, and the job itself, are killed."""
+"""Flink's exactly-once sink while agents, and the job itself, are killed, and answers are lost."""
 
 import random
 import time
@@ -13,7 +13,9 @@ from protocol import apis
 from protocol.messages import ListTransactionsRequest
 from tests.clients import raw
 from tests.clients.raw_txn import end_offset
+from tests.faults.drawn.link import Link
 from tests.faults.flink_copy import FlinkCopy
+from tests.faults.fronts import fronted, losing_answers
 from tests.faults.load import Load, assert_nothing_lost
 from tests.parts.servers import EtcdServer, Frazil, FrazilCluster, MinioServer
 from tests.parts.topics import create_topic
@@ -102,10 +104,13 @@ def open_transactions(bootstraps: Sequence[str]) -> list[str]:
     ]
 
 
-def disturb(job: FlinkCopy, copies: Copies, agents: Sequence[Frazil]) -> None:
-    """One agent dies under the job; another one when the job begins again to commit what a
+def disturb(
+    job: FlinkCopy, copies: Copies, agents: Sequence[Frazil], links: Sequence[Link]
+) -> None:
+    """Answers are lost, and one agent dies under the job; another one when the job begins again to commit what a
     checkpoint holds; and the job begins again when that has been committed."""
-    copies.read_on()
+    with losing_answers(links):
+        copies.read_on()
     agents[0].child.kill()
     job.until("checkpoint", 3)
     copies.read_on()
@@ -123,16 +128,17 @@ def test_flink_copies_each_record_once_while_agents_and_the_job_are_killed(
 ) -> None:
     """What a checkpoint holds, and nobody has committed yet, is committed by the job's next
     attempt, as another producer; what else is open is aborted."""
-    with FrazilCluster(tmp_path / "flink", etcd, minio, *SETTINGS) as cluster:
+    cluster = FrazilCluster(tmp_path / "flink", etcd, minio, *SETTINGS)
+    with fronted(cluster) as links:
         agents = random.Random(SEED).sample(cluster.agents, k=3)
-        everywhere = ",".join(agent.bootstrap for agent in agents)
+        everywhere = ",".join(f"127.0.0.1:{link.port}" for link in links)
         for topic in COPIES.values():
             create_topic(AdminClient({"bootstrap.servers": everywhere}), topic, PARTITIONS)
         load = Load(everywhere, SOURCE, 200, PARTITIONS)
         load.start()
         copies = Copies(everywhere)
         with FlinkCopy(everywhere, tmp_path / "checkpoints", SOURCE, COPIES) as job:
-            disturb(job, copies, agents[:2])
+            disturb(job, copies, agents[:2], links)
             job.ask("hold", "held")
             agents[2].child.kill()
             job.kill()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tests.faults.disaster import planned, position_now, recover, settings_of
 from tests.faults.drawn.link import Link, Network
 from tests.faults.drawn.plan import CLIENTS, STORE, Fault, Stage, link
+from tests.faults.fronts import front
 from tests.parts.etcd_cluster import EtcdCluster
 from tests.parts.process import Child
 from tests.parts.servers import Etcd, Frazil, FrazilCluster, MinioServer, at_once, get_text
@@ -111,7 +112,7 @@ class LinkedCluster:
     ) -> None:
         """This agent's links, in its arguments."""
         here = "127.0.0.1"
-        front = self._links[link(CLIENTS, name)] = network.link(agent.port)
+        self._links[link(CLIENTS, name)] = front(network, agent)
         to_store = self._links[link(name, STORE)] = network.link(minio.port)
         ports = {minio.port: to_store.port}
         for member, part in members.items():
@@ -122,7 +123,6 @@ class LinkedCluster:
             if argv[at].startswith(("log=", "store.endpoint=")):
                 for port, through in ports.items():
                     argv[at] = argv[at].replace(f"{here}:{port}", f"{here}:{through}")
-        agent.child.argv += ["--set", f"advertise={here}:{front.port}"]
 
     @property
     def bootstrap(self) -> str:
