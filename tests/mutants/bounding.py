@@ -217,7 +217,7 @@ MUTANTS = (
         name="later-incarnations-tell-of-no-truncation",
         promise="P14",
         concern=Concern.SNAPSHOTS,
-        before="            return Trace(Position(int(number, 16)), info.key)",
+        before="            found = Trace(Position(int(number, 16)), info.key)",
         after="            continue",
         tests=("test_an_older_log_shows_by_the_incarnations_that_wrote_after_it",),
         why="An agent starts over an older log though objects name later incarnations.",
