@@ -54,6 +54,8 @@ Gate = Callable[..., Awaitable[None]]
 FOREVER = 1 << 60
 CHANGES = ("put_new", "delete", "grant", "open", "keep_alive", "append", "revoke", "publish", "cut")
 """Calls that change something."""
+AGAIN_S_MAX = 3.0
+"""Until a tail goes on when its log was away."""
 LOST_S = 0.1
 """Until the caller of a lost call hears that there is no answer."""
 
@@ -410,6 +412,8 @@ class Weather:
     late_s_max: float = 0.0
     tail_break: float = 0.0
     tail_delay_s_max: float = 0.0
+    stuck: float = 0.0
+    """Of new objects: the store takes them at no attempt, and all others meanwhile."""
     refused: float = 0.0
     """Of appends: the log says no, as etcd does that has no space left."""
     away: bool = False
@@ -431,12 +435,13 @@ class Weather:
             late_s_max=rng.choice((1.0, 10.0, 60.0)),
             slow_answer=maybe(0.2),
             refused=rng.choice((0.0,) * 11 + (0.02,)),
+            stuck=rng.choice((0.0,) * 4 + (0.02,)),
         )
 
     def clear(self) -> None:
         """Fine weather: no fault of any kind."""
         self.delay = self.slow_answer = self.fail_before = self.fail_after = self.late = 0.0
-        self.tail_break = self.tail_delay_s_max = self.refused = 0.0
+        self.tail_break = self.tail_delay_s_max = self.refused = self.stuck = 0.0
         self.away = False
 
     def befall(self, port: FaultyStore | FaultyLog, chances: Chances, place: str) -> None:
@@ -455,11 +460,14 @@ class Weather:
     def _before(self, chances: Chances, what: str, *, is_change: bool) -> Gate:
         kind = what.rpartition(".")[2]
 
-        async def before(*_arguments: object) -> None:
+        async def before(*arguments: object) -> None:
             call = chances.numbered(what)
             if self.away:
                 await asyncio.sleep(1.0)
                 raise NoAnswerError("away")
+            if kind == "put_new" and chances.happens(f"{what}.{arguments[0]}.stuck", self.stuck):
+                await asyncio.sleep(1.0)
+                raise NoAnswerError("this object is not taken")
             if chances.happens(name := f"{call}.slow", self.delay):
                 await asyncio.sleep(chances.stream(name).uniform(0, self.delay_s_max))
             if chances.happens(f"{call}.failed", self.fail_before):
@@ -490,8 +498,11 @@ class Weather:
             if self.tail_delay_s_max and chances.allows(f"{what}.lags"):
                 delays = chances.stream(f"{batch}.lags")
                 await asyncio.sleep(delays.uniform(0, self.tail_delay_s_max))
-            while self.away:
-                await asyncio.sleep(0.5)
+            if self.away:
+                while self.away:
+                    await asyncio.sleep(0.5)
+                # Calls are answered again before a watch that broke off is there again.
+                await asyncio.sleep(chances.stream(f"{batch}.again").uniform(0, AGAIN_S_MAX))
             if chances.happens(f"{batch}.broke", self.tail_break):
                 raise NoAnswerError("the tail broke")
 

@@ -1,6 +1,7 @@
 """The faults that other tests rely on happen."""
 
 import asyncio
+import contextlib
 import functools
 
 import pytest
@@ -94,3 +95,22 @@ async def test_in_some_weather_the_log_refuses_an_append_and_nothing_else() -> N
     weather.clear()
     await log.append(session, 1, b"taken")
     assert [entry.payload for entry in cluster.entries] == [b"open", b"taken"]
+
+
+async def test_in_some_weather_some_objects_are_taken_at_no_attempt_and_all_others_are() -> None:
+    weather, inner = Weather(stuck=0.5), MemoryStore()
+    faulty = FaultyStore(inner)
+    weather.befall(faulty, Chances(7, current().time), "store")
+    taken: list[set[str]] = []
+    for _ in range(3):
+        taken.append(set())
+        for key in map(str, range(20)):
+            with contextlib.suppress(StoreUnavailableError):
+                await faulty.put_new(key, [b"x"])
+                taken[-1].add(key)
+    assert 5 < len(taken[0]) < 15
+    assert taken[0] == taken[1] == taken[2]
+    weather.clear()
+    for key in map(str, range(20)):
+        await faulty.put_new(key, [b"x"])
+    assert len(await inner.list_after("", "")) == 20

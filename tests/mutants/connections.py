@@ -50,6 +50,7 @@ MUTANTS = (
         after="if may_pass or isinstance(verdict, Unread | Undecoded):",
         tests=("test_batches_of_the_request_before_the_large_one_do_not_wait",),
         why="Two batches of one request for one partition are appended in another order than sent.",
+        unseen="No request of the simulator has two batches of one partition; Kafka's clients send none, either.",
     ),
     Mutant(
         name="requests-overtake-a-batch-that-is-being-opened",

@@ -50,7 +50,6 @@ MUTANTS = (
             "test_every_seed_keeps_the_order_of_a_connection",
         ),
         why="What was closed under the lost session is proposed later.",
-        unseen="It is a second lock: a chunk is proposed under the incarnation that it was closed under, and the proposer refuses one that is over; where the same one goes on after a lapse, nobody was told that the chunk had failed.",
     ),
     Mutant(
         name="repeated-append-is-refused-by-the-file",

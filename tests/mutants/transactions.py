@@ -60,6 +60,7 @@ MUTANTS = (
         after="",
         tests=("test_an_end_that_was_read_before_another_connections_add_does_not_count",),
         why="An EndTxn that was read before another connection's add ends what that began.",
+        unseen="It is for a second EndTxn of one transaction on a connection that its client has given up, which librdkafka sends with another socket.max.fails than its default, and no client of the simulator; every other is refused by whose the adds were, or by the transaction that it was challenged for.",
     ),
     Mutant(
         name="end-names-no-transaction",
@@ -69,6 +70,7 @@ MUTANTS = (
         after="        True\n",
         tests=("test_no_frame_ends_a_transaction_that_it_did_not_mean",),
         why="A proposal that was left behind ends a transaction that began later.",
+        unseen="It is a second lock: an agent that does not know what became of an EndTxn closes the connection, so the next transaction is added by another one, and that newer add refuses what was left behind as well.",
     ),
     Mutant(
         name="newcomer-owns-the-transaction",

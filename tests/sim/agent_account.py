@@ -30,7 +30,7 @@ from coordinator.commands.group_commands import (
     ShardsClaimed,
 )
 from coordinator.log.memory import MemoryLogCluster
-from coordinator.log.metadata_log import Session
+from coordinator.log.metadata_log import LAST_UNKNOWN, Session
 from coordinator.log_client import Applied
 from coordinator.proposer import NotDoneError
 from coordinator.tables.groups import shard_of
@@ -113,6 +113,8 @@ class AgentAccount:
         client, runtime = node.log_client, node.groups.runtime
         client._proposer._sent = sent = _Sent()
         self._sent.append(sent)
+        lost = functools.partial(self._lost, owner, sent, client._proposer._on_lost)
+        client._proposer.on_lost(lost)
         client.on_incarnation(self._incarnation_watch(owner, node))
         client.__dict__["barrier"] = functools.partial(self._barrier, owner, node, client.barrier)
         runtime.__dict__["serve"] = functools.partial(self._serve, owner, node, runtime.serve)
@@ -137,12 +139,20 @@ class AgentAccount:
                 times.append((now_s, math.inf))
             if incarnation is None:
                 end = self._log.head()
+                self._look_at_what_was_taken(owner, node)
             elif here < end:
                 self._violations.append(
                     f"{owner} acts again at {here:#x}, and when it had lapsed the log ended at {end:#x} (P12)"
                 )
 
         return changed
+
+    def _look_at_what_was_taken(self, owner: str, node: Node) -> None:
+        """Nothing that was not proposed under a session is kept for another (P3)."""
+        producing = node.producing
+        if producing._queue._unproposed or producing._accumulator.due_ms(0) is not None:
+            text = f"{owner} has lost its session, and keeps records that it took under it (P3)"
+            self._violations.append(text)
 
     def _place(self, place: Callable[..., Position], *arguments: object) -> Position:
         position = place(*arguments)
@@ -227,6 +237,21 @@ class AgentAccount:
             self._look_at_holders(applied)
             self._holders = [*node.log_client.machine.groups._holders]
         self._look_at_leases()
+
+    def _lost(
+        self,
+        owner: str,
+        sent: _Sent,
+        lost: Callable[[Session, int], None],
+        session: Session,
+        last: int,
+    ) -> None:
+        """An append was told that its session is gone, and which number was the last that got in."""
+        for (incarnation, n), futures in sent.left if last == LAST_UNKNOWN else ():
+            if incarnation == session.incarnation and any(map(_is_not_done, futures)):
+                text = f"{owner} says that entry {n} was not done, and the log does not know (P4)"
+                self._violations.append(text)
+        lost(session, last)
 
     def _look_at_undone(self) -> None:
         for sent in self._sent:

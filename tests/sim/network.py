@@ -286,6 +286,12 @@ class Network:
             receiver.held = []
             self._holding[receiver] = self.loop.call_later(seconds, self._let_go, receiver)
 
+    @staticmethod
+    def has_read(sender: SimTransport) -> bool:
+        """The other end has read all that this one has sent."""
+        peer: SimTransport = sender.peer
+        return not (peer.held or peer._wire or peer._incoming)
+
     def let_all_go(self) -> None:
         """Nothing is held back any more."""
         for receiver, timer in list(self._holding.items()):

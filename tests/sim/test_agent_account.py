@@ -8,12 +8,13 @@ import pytest
 
 from coordinator.commands.entries import DONE, Close, Entry, Tick
 from coordinator.commands.group_commands import GROUP_SHARDS, ClaimShards, ShardsClaimed
-from coordinator.log.metadata_log import Session
+from coordinator.log.metadata_log import LAST_UNKNOWN, Session
 from coordinator.log_client import Applied
 from coordinator.proposer import NotDoneError
+from protocol.records import Record, build_batch
 from protocol.types import Incarnation, Position
 from tests.kit.agents import Agent, World
-from tests.kit.faults import slow
+from tests.kit.faults import held, slow
 from tests.kit.loop import current
 from tests.sim.agent_account import AgentAccount
 
@@ -210,4 +211,36 @@ async def test_a_shard_that_is_taken_from_who_holds_it_is_seen() -> None:
         both.account.applied(both.one.node, Applied(LATER, writer, entry, (claimed,)))
         assert both.violations == [
             f"ClaimShards of {writer} took the shards [0, 1] of groups from others (P5)"
+        ]
+
+
+async def test_records_that_are_kept_when_the_session_is_lost_are_seen() -> None:
+    async with watched() as both:
+        await both.one.create_topic("t")
+        put = asyncio.Event()
+        both.one.world.store.before["put_new"] = held(put)
+        writing = asyncio.create_task(both.one.produce("t", build_batch([Record(value=b"1")])))
+        await asyncio.sleep(0.5)
+        both.account._look_at_what_was_taken("one", both.one.node)
+        assert both.violations == [
+            "one has lost its session, and keeps records that it took under it (P3)"
+        ]
+        put.set()
+        await writing
+
+
+async def test_what_is_said_not_to_be_done_when_the_log_does_not_know_is_seen() -> None:
+    async with watched() as both:
+        both.one.lag()
+        proposer, session = both.one.log_client._proposer, both.session
+        for last in (0, LAST_UNKNOWN):
+            future = current().create_future()
+            future.set_exception(NotDoneError("the session was lost"))
+            proposer._sent[session.incarnation, 1000] = [future]
+            proposer._sent.pop((session.incarnation, 1000))
+            proposer._on_lost(session, last)
+            both.account._look_at_undone()
+            assert len(both.violations) == (last == LAST_UNKNOWN)
+        assert both.violations == [
+            "one says that entry 1000 was not done, and the log does not know (P4)"
         ]

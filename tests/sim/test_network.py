@@ -108,3 +108,37 @@ def test_nobody_listening_refuses_the_connection() -> None:
         return True
 
     assert run(main, seed=random.Random(1).randrange(100))
+
+
+def test_what_is_held_back_or_waits_for_its_reader_is_not_read() -> None:
+    async def main(loop: SimLoop, rng: random.Random) -> list[bool]:
+        network = Network(loop, rng)
+        accepted: list[asyncio.BaseTransport] = []
+
+        class Reader(asyncio.Protocol):
+            @override
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.append(transport)
+
+        with loop.owned("server"):
+            await loop.create_server(Reader, "a", 1)
+        made, _ = await loop.create_connection(asyncio.Protocol, "a", 1)
+        transport = cast(SimTransport, made)
+        seen = [network.has_read(transport)]
+        transport.write(b"1")
+        seen.append(network.has_read(transport))
+        await asyncio.sleep(1)
+        seen.append(network.has_read(transport))
+        network.hold(transport.peer, 5.0)
+        transport.write(b"2")
+        await asyncio.sleep(1)
+        seen.append(network.has_read(transport))
+        await asyncio.sleep(5)
+        seen.append(network.has_read(transport))
+        cast(SimTransport, accepted[0]).pause_reading()
+        transport.write(b"3")
+        await asyncio.sleep(1)
+        seen.append(network.has_read(transport))
+        return seen
+
+    assert run(main, seed=1) == [True, False, True, False, True, False]

@@ -1,10 +1,18 @@
 """The account of transactions sees what must not be: each kind in a log of a few lines."""
 
-from coordinator.commands.transaction_commands import EndTransaction, Marked
+from coordinator.commands.transaction_commands import (
+    EndTransaction,
+    GiveUpTransaction,
+    Marked,
+    TransactionEnded,
+)
+from protocol.records import Record, build_batch
 from protocol.types import TopicId
+from tests.kit.agents import World
 from tests.kit.requests import Partition
-from tests.sim.txn_account import Ending, Line, Told, TxnAccount
+from tests.sim.txn_account import ANOTHER_HAS_BEGUN, Ending, Line, Told, TxnAccount
 from tests.sim.txn_readers import Pass, committed_values
+from txn.transactions import State
 
 A, B = ("a", 0), ("b", 0)
 
@@ -174,7 +182,7 @@ def refused(*, late: bool, committed: bool) -> str:
     logs = {A: [*records(told, A, 0), marker(account, A, 1, commit=committed, cause=cause)]}
     if late:
         account.keep_emptied(EndTransaction("tx", 7, 0, commit=False, proof=None), ())
-    if not account.is_refused(told, 7, 0):
+    if not account.is_known_refusal(told, 7, 0):
         return "a surprise"
     return verdict(account, logs)
 
@@ -187,7 +195,7 @@ def test_a_commit_refused_behind_a_late_abort_of_nothing_that_is_not_there_is_se
     assert "is not committed" in refused(late=True, committed=False)
 
 
-def test_a_commit_that_is_refused_otherwise_is_a_surprise() -> None:
+def test_a_commit_that_is_known_refusal_otherwise_is_a_surprise() -> None:
     assert refused(late=False, committed=True) == "a surprise"
 
 
@@ -196,4 +204,35 @@ def test_an_abort_of_something_excuses_no_refusal() -> None:
     end = EndTransaction("tx", 7, 0, commit=False, proof=None)
     account.keep_emptied(end, ())
     account.keep_emptied(end, (Marked(TopicId(bytes(16)), 0, 1),))
-    assert not account.is_refused(begun(account, a=A), 7, 0)
+    assert not account.is_known_refusal(begun(account, a=A), 7, 0)
+
+
+def test_words_about_another_transaction_are_seen_where_there_was_none() -> None:
+    account = TxnAccount()
+    account.begun["tx", 1] = 0.0, 1000
+    account.begun["other", 2] = 0.0, 1000
+    account.refused("writer", "tx", "an earlier batch of the producer failed")
+    assert not account.violations
+    account.refused("writer", "tx", ANOTHER_HAS_BEGUN)
+    (told,) = account.violations
+    assert told.startswith("writer was told that another transaction of the producer has begun")
+    account.begun["tx", 2] = 1.0, 1000
+    account.violations.clear()
+    account.refused("writer", "tx", ANOTHER_HAS_BEGUN)
+    assert not account.violations
+
+
+async def test_a_partition_that_goes_on_in_the_epoch_before_is_seen() -> None:
+    account = TxnAccount()
+    async with World().agents("one") as (agent,):
+        topic = await agent.create_topic("t")
+        batch = build_batch([Record(value=b"1")], producer_id=7, producer_epoch=3, base_sequence=0)
+        await agent.produce("t", batch)
+        command = GiveUpTransaction("tx", 7, 3, 1, timed_out=True)
+        marked = (Marked(topic.topic_id, 0, 1),)
+        for epoch in (3, 4):
+            ended = TransactionEnded(7, epoch, State.COMPLETE_ABORT, marked)
+            account._look_at_fences(agent.machine, command, ended)
+    assert account.violations == [
+        "tx has epoch 4, and partition 0 takes batches of epoch 3 behind its marker (P11)"
+    ]

@@ -19,6 +19,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from broker.calls.stalls import TICK_MS
+from broker.transactions.batch_transactions import Producer, explain
 from coordinator.commands.transaction_commands import (
     EndTransaction,
     GiveUpTransaction,
@@ -29,15 +30,21 @@ from coordinator.commands.transaction_commands import (
 )
 from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
+from protocol.errors import ErrorCode
 from protocol.types import Incarnation
 from tests.anomalies import Recorder, check
 from tests.kit.requests import Partition
 from tests.sim.account import Account
+from txn.producers import describe
 
 KEYS: list[Partition] = [("a", 0), ("a", 1), ("b", 0), ("out", 0), ("out", 1)]
 """What readers follow, and what is judged; by number in histories."""
 DOOMED = "doomed"
 """A topic that is deleted in the middle; what becomes of its records is not looked at."""
+
+
+ANOTHER_HAS_BEGUN = explain(ErrorCode.NOT_ENOUGH_REPLICAS, None, Producer(0, 0))
+"""What a client is told whose batch is of a transaction that is not the open one."""
 
 
 @dataclass(eq=False)
@@ -177,7 +184,7 @@ class TxnAccount(Account):
             least = self.offsets_least.get(group_id, -1)
             self.offsets_least[group_id] = max(least, told.number)
 
-    def is_refused(self, told: Told, producer_id: int, epoch: int) -> bool:
+    def is_known_refusal(self, told: Told, producer_id: int, epoch: int) -> bool:
         """Whether INVALID_TXN_STATE is no surprise for this commit (docs/design/transactions.md §10); then it is
         looked for in the logs."""
         told.refused = (told.transactional_id, producer_id, epoch) in self.emptied
@@ -196,6 +203,14 @@ class TxnAccount(Account):
             self.violations.append(f"{group_id} was told as {number} after {least} was committed")
         if number >= 0 and not self.told[number].commit_asked:
             self.violations.append(f"{group_id} was told as {number} before a commit was asked for")
+
+    def refused(self, client: str, transactional_id: str, message: str | None) -> None:
+        """A batch was, with these words."""
+        others = [number for name, number in self.begun if name == transactional_id and number > 1]
+        if message == ANOTHER_HAS_BEGUN and not others:
+            self.violations.append(
+                f"{client} was told that {message}, and {transactional_id} has had but one (P8)"
+            )
 
     # What is seen in the machines.
 
@@ -220,6 +235,7 @@ class TxnAccount(Account):
                 self._look_at_timeout(machine, command, applied.incarnation, now_s)
             if isinstance(command, EndTransaction):
                 self.keep_emptied(command, outcome.marked)
+            self._look_at_fences(machine, command, outcome)
             self.open.pop(command.transactional_id, None)
             for marked in outcome.marked:
                 topic = machine.topics.by_id(marked.topic_id)
@@ -232,7 +248,7 @@ class TxnAccount(Account):
             self.begun.setdefault((row.transactional_id, row.txn_metadata.instance), begun)
 
     def keep_emptied(self, command: EndTransaction, marked: Sequence[Marked]) -> None:
-        """What `is_refused` looks for."""
+        """What `is_known_refusal` looks for."""
         producer = (command.transactional_id, command.producer_id, command.producer_epoch)
         if command.commit or marked:
             self.emptied.discard(producer)
@@ -270,6 +286,19 @@ class TxnAccount(Account):
                     self.violations.append(
                         f"{owner}: {command.transactional_id} has ended but in {topic.name}-{index}"
                     )
+
+    def _look_at_fences(self, machine: Machine, command: Any, outcome: Any) -> None:
+        """Behind a marker of an epoch no partition takes anything of the epoch before."""
+        for marked in outcome.marked:
+            partition = machine.partitions.get(marked.topic_id, marked.partition)
+            windows = {} if partition is None else partition.windows or {}
+            if (window := windows.get(outcome.producer_id)) is None:
+                continue  # Its topic was deleted, or the producer has got another id.
+            if (epoch := describe(window).epoch) < outcome.producer_epoch:
+                self.violations.append(
+                    f"{command.transactional_id} has epoch {outcome.producer_epoch}, and partition "
+                    f"{marked.partition} takes batches of epoch {epoch} behind its marker (P11)"
+                )
 
     def _look_at_timeout(
         self, machine: Machine, command: GiveUpTransaction, writer: Incarnation, now_s: float

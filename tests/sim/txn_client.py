@@ -148,6 +148,9 @@ class TxnProducer:
         """It does not mind batches of unknown fate when it aborts, and goes on in the same epoch.
         Then a batch that its agent has read and is slow with must not slide into what comes next;
         one that is still in the network would, in Kafka too."""
+        self._delivery = world.draw(f"delivery of {name}")
+        self._moves = self._delivery.choice((0.08, 0.08, 0.08, 0.5))
+        """How often it finds its coordinator anew."""
         self._must_init = False
         """The sequences are in doubt, or the epoch is (KIP-360)."""
         self._told: Told | None = None
@@ -236,6 +239,7 @@ class TxnProducer:
                 (batch, self._leaders.send(connection, apis.PRODUCE, version, self._batch(batch)))
                 for batch in self._backlog[:IN_FLIGHT_MAX]
             ]
+            await self._have_enough(connection, [future for _, future in sent])
             failed: Exception | None = None
             for batch, future in sent:
                 try:
@@ -251,6 +255,18 @@ class TxnProducer:
                 raise AbortError  # Its delivery timeout is over.
             if self._backlog:
                 await self._rest()
+
+    async def _have_enough(
+        self, connection: Connection, answers: Collection[asyncio.Future[Any]]
+    ) -> None:
+        """The delivery timeout of a careless client may be over while an agent is at its batches, and
+        its connection lives. Raises AbortError."""
+        delivery = self._delivery
+        if self._careless and delivery.random() < self._mischief.give_up:
+            _, left = await asyncio.wait(answers, timeout=delivery.choice((0.02, 0.1, 0.5)))
+            if left and self._network.has_read(connection.transport):
+                self.account.counts["had enough"] += 1
+                raise AbortError
 
     def _batch(self, batch: Batch) -> hot.ProduceRequest:
         producer_id, epoch = self._producer
@@ -270,6 +286,8 @@ class TxnProducer:
                 self.told.acked[value] = answer.base_offset + index
             self._backlog.remove(batch)
             return
+        if error == ErrorCode.NOT_ENOUGH_REPLICAS:
+            self.account.refused(self.name, self.transactional_id, answer.error_message)
         first = next(b for b in self._backlog if b.partition == batch.partition)
         if error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not first:
             return  # The one ahead is not there yet; it goes again.
@@ -363,7 +381,7 @@ class TxnProducer:
         if answer.error_code == ErrorCode.TRANSACTION_ABORTABLE and commit:
             raise AbortError(answer.error_code)
         invalid = commit and not self.tv2 and answer.error_code == ErrorCode.INVALID_TXN_STATE
-        if invalid and self.account.is_refused(self.told, *self._producer):
+        if invalid and self.account.is_known_refusal(self.told, *self._producer):
             raise FencedError
         self._expect(answer.error_code, "EndTxn")
         self.account.ended(self.told, commit=commit, group_id=self._group_id)
@@ -409,7 +427,7 @@ class TxnProducer:
 
     async def _ask(self, key: int, version: int, request: Any, *, of_group: bool = False) -> Any:
         """Until the answer is not that it should be asked again."""
-        if not of_group and self._mischief.hold and self._rng.random() < 0.08:
+        if not of_group and self._mischief.hold and self._rng.random() < self._moves:
             self._coordinator = None  # Its connection was idle for too long, or the other moved.
         client = self._leaders if of_group else self._coordinators
         answers_only = of_group and not self.tv2

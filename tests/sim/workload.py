@@ -35,6 +35,9 @@ ZONES = ("a", "b")
 UNDECIDED = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION}
 """What leaves open whether it happened, besides no answer at all."""
 LARGE_BYTES = 20_000
+RESTS_S = (0.001, 0.3, 1.0)
+"""Between the first batches of a producer; it looks at answers when all are sent, as one does that
+stands still."""
 OUT_OF_STEP = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 
 
@@ -105,6 +108,10 @@ class Producer(RecordWorker):
         self._pauses_s = pauses_s
         self._in_flight = in_flight
         self._large, self._sizes = large, world.draw(f"sizes of {name}")
+        self._renewing = world.draw(f"renewals of {name}")
+        self._renews = self._renewing.choice((0.0, 0.2, 0.6))
+        """How often it goes on as a new producer, with rests between its first batches."""
+        self._rest_s = 0.0
         self._producer = NOBODY
         self._sequence = 0
         self.number = 0
@@ -121,8 +128,10 @@ class Producer(RecordWorker):
 
         So, as in Java, a batch is never more than the window of five behind the newest.
         """
-        if self._idempotent and self._producer == NOBODY:
-            self._producer = await self.client.init_producer()
+        renews = self._renewing.random() < self._renews
+        if self._idempotent and (renews or self._producer == NOBODY):
+            self._producer, self._sequence = await self.client.init_producer(), 0
+            self._rest_s = self._renewing.choice(RESTS_S) if renews else 0.0
         self._backlog = [self._next() for _ in range(self._in_flight)]
         while True:
             await self._round()
@@ -163,10 +172,13 @@ class Producer(RecordWorker):
             await asyncio.sleep(0.2)
             return
         version = self.rng.choice(PRODUCE_VERSIONS)
-        sent = [
-            (batch, ask.send(connection, apis.PRODUCE, version, self._request(batch)))
-            for batch in self._backlog
-        ]
+        sent = []
+        for batch in self._backlog:
+            request = self._request(batch)
+            sent.append((batch, ask.send(connection, apis.PRODUCE, version, request)))
+            if self._rest_s:
+                await asyncio.sleep(self._rest_s)
+        self._rest_s = 0.0
         offset = -1
         for batch, future in sent:
             try:

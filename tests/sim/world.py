@@ -37,6 +37,7 @@ from tests.kit.faults import FaultyLocalLog, FaultyLog, FaultyStore, Weather
 from tests.kit.loop import SimLoop
 from tests.kit.requests import Partition
 from tests.sim.agent_account import AgentAccount
+from tests.sim.batch_account import BatchAccount
 from tests.sim.client import REQUEST_TIMEOUT_S, Address, Addresses, Client
 from tests.sim.cut import WHOLE, Cut
 from tests.sim.network import PIECE_BYTES, Network
@@ -148,7 +149,7 @@ class World:
         self.nodes: list[tuple[str, Node]] = []
         self.network = Network(loop, self.draw("network"), self.piece_bytes)
         # Of a session whose entries are cut the log then says only that it is gone.
-        few = self.draw("sessions kept").random() < 0.25
+        few = self.draw("sessions kept").random() < 0.5
         self.log = MemoryLogCluster(sessions_kept=0 if few else SESSIONS_KEPT_MAX)
         self.store = MemoryStore(self.now_ms)
         self.lives = [Life(index) for index in range(cut.agents_of(self.shape.agents))]
@@ -160,6 +161,7 @@ class World:
         self.agents = AgentAccount(
             loop, self.log, self.violations, acting=self._acting, revoked=self.revoked
         )
+        self.batches = BatchAccount(self.violations)
         self.ends_told: dict[tuple[Address, Partition], int] = defaultdict(int)
         """The greatest that each agent told of each partition with records of it."""
         self._times_ms: Counter[str] = Counter()
@@ -266,6 +268,7 @@ class World:
             self.nodes.append((owner, node))
             self.watch(owner, node)
             self.agents.begins(owner, node)
+            self.batches.begins(owner, node)
             node.log_client.on_applied(lambda applied: self._compare(owner, node, applied))
             node.log_client.on_applied(lambda applied: self.agents.applied(node, applied))
 
