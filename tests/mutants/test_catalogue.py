@@ -22,7 +22,6 @@ OPEN = (
     "in-entry-is-called-undone-when-the-session-is-lost",
     "object-goes-in-spite-of-a-pin",
     "object-goes-without-a-grace",
-    "old-end-needs-no-barrier",
     "proposals-without-proof-are-sent",
     "refused-proposals-are-learnt-of-late",
     "replica-has-started-at-once",
@@ -32,7 +31,6 @@ OPEN = (
     "store-that-is-away-ends-the-start",
     "time-is-that-of-the-fastest-clock",
     "tombstones-go-before-their-horizon",
-    "unknown-number-is-taken-for-none",
     "what-waits-for-its-export-goes",
 )
 """Of those for the simulator: no seed has found them yet, and it is not known why none could."""

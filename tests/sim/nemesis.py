@@ -19,6 +19,8 @@ LEAVES_S = 2.0
 """How long an agent takes that leaves in peace; it may take longer, and the next harm waits."""
 LEAVES_S_MAX = 20.0
 GOES_ON_S = 0.02
+AWAY_S_MAX = 25.0
+"""So long that the log is cut meanwhile, where there are jobs."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def plan(
                 amount = 0.5
             case "away":
                 kind, seconds = rng.choice(("store-away", "log-away")), rng.choice((1.0, 5.0, 15.0))
+                if kind == "log-away" and rng.random() < 0.2:
+                    seconds = AWAY_S_MAX
             case "break":
                 amount = rng.choice((0.2, 1.0))
             case "skew":

@@ -3,9 +3,10 @@
 import itertools
 
 from tests.kit.chances import Chances
-from tests.sim.nemesis import Harm, plan
+from tests.sim.nemesis import AWAY_S_MAX, Harm, plan
 
 KINDS = ("away", "break", "expire", "kill", "pause", "skew")
+AWAY = ("log-away", "store-away")
 
 
 def planned(seed: int, kinds: tuple[str, ...] = KINDS, until_s: float = 60.0) -> list[Harm]:
@@ -39,3 +40,9 @@ def test_less_time_leaves_out_what_would_come_later_and_nothing_else() -> None:
 
 def test_no_kinds_are_no_harm() -> None:
     assert planned(3, kinds=()) == []
+
+
+def test_a_log_is_away_for_so_long_at_times_that_it_may_be_cut_meanwhile_and_no_store_is() -> None:
+    harms = [harm for seed in range(100) for harm in planned(seed)]
+    away = {kind: {each.seconds for each in harms if each.kind == kind} for kind in AWAY}
+    assert away == {"log-away": {1.0, 5.0, 15.0, AWAY_S_MAX}, "store-away": {1.0, 5.0, 15.0}}
