@@ -418,6 +418,8 @@ class Weather:
     """Of appends: the log says no, as etcd does that has no space left."""
     away: bool = False
     """Nothing answers at all."""
+    away_from: str = ""
+    """It is away as soon as something is got whose key begins so; "": not by that."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Weather":
@@ -442,7 +444,7 @@ class Weather:
         """Fine weather: no fault of any kind."""
         self.delay = self.slow_answer = self.fail_before = self.fail_after = self.late = 0.0
         self.tail_break = self.tail_delay_s_max = self.refused = self.stuck = 0.0
-        self.away = False
+        self.away, self.away_from = False, ""
 
     def befall(self, port: FaultyStore | FaultyLog, chances: Chances, place: str) -> None:
         """All calls of the port from now on are under this weather; faults are named for the place."""
@@ -462,6 +464,8 @@ class Weather:
 
         async def before(*arguments: object) -> None:
             call = chances.numbered(what)
+            if self.away_from and kind == "get" and str(arguments[0]).startswith(self.away_from):
+                self.away, self.away_from = True, ""
             if self.away:
                 await asyncio.sleep(1.0)
                 raise NoAnswerError("away")

@@ -114,3 +114,17 @@ async def test_in_some_weather_some_objects_are_taken_at_no_attempt_and_all_othe
     for key in map(str, range(20)):
         await faulty.put_new(key, [b"x"])
     assert len(await inner.list_after("", "")) == 20
+
+
+async def test_a_store_can_go_away_when_something_is_looked_for_in_a_folder() -> None:
+    weather, inner = Weather(away_from="snapshots/"), MemoryStore()
+    await inner.put_new("snapshots/1", [b"x"])
+    await inner.put_new("other", [b"y"])
+    store = FaultyStore(inner)
+    weather.befall(store, Chances(7, current().time), "store")
+    assert bytes(await store.get("other")) == b"y"
+    for key in ("snapshots/1", "other"):
+        with pytest.raises(StoreUnavailableError):
+            await store.get(key)
+    weather.away = False
+    assert bytes(await store.get("snapshots/1")) == b"x"

@@ -165,6 +165,7 @@ MUTANTS = (
         "command, chunk.chunk_id.incarnation))",
         tests=("test_a_commit_that_is_refused_takes_later_ones_of_its_sender_with_it",),
         why="A chunk is proposed although the one before it was refused.",
+        unseen="Of the chunks that are proposed in one turn the proposer takes all or, for want of a proven session, none: no time passes in a turn of the simulator, its queue is never full there, and every chunk fits into an entry.",
     ),
     Mutant(
         name="chunks-pass-one-that-the-log-puts",

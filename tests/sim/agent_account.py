@@ -2,22 +2,22 @@
 
 Nobody believes in a lease for longer than it lasts, or sends anything new without one; of two agents
 one coordinates a group; who acts again has reached the log's end; a barrier leads to it; what was said
-not to be done is not in the log; an incarnation that is over does nothing. It looks on where agents
-touch the log, and schedules nothing: a run is the same with it and without.
+not to be done is not in the log; an incarnation that is over does nothing, and nothing is taken for it. It
+looks on where agents touch the log, and schedules nothing: a run is the same with it and without.
 """
 
 import asyncio
 import functools
 import itertools
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from typing_extensions import override
 
 from broker.node import Node
-from coordinator.commands.entries import Close, Open, Outcome, Rejected
+from broker.produce.commit_queue import PendingChunk
+from coordinator.commands.entries import Close, CommitChunk, Open, Outcome, Rejected, Tick
 from coordinator.commands.group_commands import (
     GROUP_SHARDS,
     ChangeGroup,
@@ -45,6 +45,12 @@ OF_HOLDER = (ChangeGroup, CommitOffsets, DeleteGroup, DeleteOffsets, ExpireOffse
 """Commands that are only for who holds the group's shard."""
 CLOCK_S = 0.01
 """Clocks tell whole milliseconds."""
+
+
+class Reading(int):
+    """Of an agent's clock, which tells whole milliseconds; and how long the log was when it was read."""
+
+    entries: int
 
 
 class _Sent(dict[EntryKey, Futures]):
@@ -88,6 +94,10 @@ class AgentAccount:
         self._undone: set[EntryKey] = set()
         """Said never to be in the log."""
         self._in_log: set[EntryKey] = set()
+        self._given_up: set[tuple[Incarnation, int]] = set()
+        """Chunks whose records were said to have failed."""
+        self._chunks: set[tuple[Incarnation, int]] = set()
+        """That are in the log."""
         self._over: set[Incarnation] = set()
         self._holders: list[Incarnation | None] = [None] * GROUP_SHARDS
         """Of the shards of groups, after the newest entry."""
@@ -95,9 +105,8 @@ class AgentAccount:
         self._proven: dict[str, list[tuple[float, float]]] = {}
         """By agent's life: from when to when it had a proven session."""
         self._newest: Position = POSITION_ZERO
-        self._placed_ms: list[int] = []
-        """When the log got its entries, one after the other."""
         self._places: list[Position] = []
+        """Of the entries of the log, one after the other."""
         self.look_at(log)
 
     def look_at(self, log: MemoryLogCluster) -> None:
@@ -119,6 +128,8 @@ class AgentAccount:
         client.__dict__["barrier"] = functools.partial(self._barrier, owner, node, client.barrier)
         runtime.__dict__["serve"] = functools.partial(self._serve, owner, node, runtime.serve)
         runtime.__dict__["serves"] = functools.partial(self._serves, owner, node, runtime.serves)
+        producing = node.producing
+        producing.__dict__["_give_up"] = functools.partial(self._give_up, producing._give_up)
 
     def watch_log(self, owner: str, log: FaultyLog) -> None:
         """Before what the weather does to calls."""
@@ -134,13 +145,16 @@ class AgentAccount:
             here, now_s = node.log_client.machine.position, self._loop.time()
             if times and times[-1][1] > now_s:
                 times[-1] = times[-1][0], now_s
-            if incarnation is not None:
-                self._owners[incarnation] = owner
-                times.append((now_s, math.inf))
             if incarnation is None:
                 end = self._log.head()
                 self._look_at_what_was_taken(owner, node)
-            elif here < end:
+                return
+            self._look_at_incarnation(owner, node, incarnation)
+            self._owners[incarnation] = owner
+            times.append((now_s, math.inf))
+            if (session := self._sessions().get(incarnation)) is not None:
+                self._look_at_lease(owner, session, "acts", _believed_s(node))
+            if here < end:
                 self._violations.append(
                     f"{owner} acts again at {here:#x}, and when it had lapsed the log ended at {end:#x} (P12)"
                 )
@@ -154,22 +168,41 @@ class AgentAccount:
             text = f"{owner} has lost its session, and keeps records that it took under it (P3)"
             self._violations.append(text)
 
+    def _look_at_incarnation(self, owner: str, node: Node, now: Incarnation) -> None:
+        """Whoever still holds on to one that is over is refused (P3)."""
+        for before in [each for each, its in self._owners.items() if its == owner and each != now]:
+            if not _is_not_done(node.log_client.propose(Tick(), before)):
+                text = f"{owner} takes what was to be done under {before}, and is {now} (P3)"
+                self._violations.append(text)
+
+    def _give_up(
+        self, give_up: Callable[..., None], chunk: PendingChunk, *arguments: object
+    ) -> None:
+        """Its clients are told that it is not in the log."""
+        self._given_up.add((chunk.chunk_id.incarnation, chunk.chunk_id.number))
+        give_up(chunk, *arguments)
+
     def _place(self, place: Callable[..., Position], *arguments: object) -> Position:
         position = place(*arguments)
-        self._placed_ms.append(self._now_ms())
         self._places.append(position)
         return position
 
-    def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+    def clock(self, read_ms: Callable[[], int]) -> Callable[[], int]:
+        """An agent's, of which each reading tells how long the log was then."""
 
-    def _end_at(self, node: Node, since_ms: int | None) -> Position:
-        """Where the log ended at a time of an agent's clock: certainly, since that knows milliseconds."""
+        def read() -> Reading:
+            reading = Reading(read_ms())
+            reading.entries = len(self._places)
+            return reading
+
+        return read
+
+    def _end_at(self, since_ms: int | None) -> Position:
+        """Where the log ended when an agent read its clock; None: where it ends now."""
         if since_ms is None:
             return self._log.head()
-        ago_ms = node.log_client._lifecycle._boot_ms() - since_ms
-        count = bisect_left(self._placed_ms, self._now_ms() - ago_ms)
-        return self._places[count - 1] if count else POSITION_ZERO
+        assert isinstance(since_ms, Reading)
+        return self._places[since_ms.entries - 1] if since_ms.entries else POSITION_ZERO
 
     def proven_s(self, incarnation: Incarnation, since_s: float) -> tuple[float, int]:
         """For how long since then its agent has had a proven session, in how many pieces."""
@@ -183,7 +216,7 @@ class AgentAccount:
     async def _barrier(
         self, owner: str, node: Node, barrier: Callable[..., Any], since_ms: int | None = None
     ) -> None:
-        end = self._end_at(node, since_ms)
+        end = self._end_at(since_ms)
         await barrier(since_ms)
         if (here := node.log_client.machine.position) < end:
             text = f"a barrier of {owner} ended at {here:#x}, and began when the log ended at {end:#x} (P9)"
@@ -263,6 +296,10 @@ class AgentAccount:
             self._violations.append(
                 f"entry {n} of incarnation {incarnation} was said not to be done, and is in the log (P4)"
             )
+        for incarnation, number in sorted(self._given_up & self._chunks):
+            self._violations.append(
+                f"chunk {number} of incarnation {incarnation} was said to have failed, and is in the log (P4)"
+            )
 
     def _look_at_closed(self, applied: Applied) -> None:
         for command, outcome in zip(applied.entry.commands, applied.outcomes, strict=True):
@@ -276,6 +313,8 @@ class AgentAccount:
                 self._violations.append(text)
             if isinstance(command, Close):
                 self._over.add(command.incarnation)
+            elif isinstance(command, CommitChunk):
+                self._chunks.add((applied.incarnation, command.number))
 
     def _look_at_holders(self, applied: Applied) -> None:
         """Nobody is robbed of a group's shard, and who does not hold it changes no group."""

@@ -18,29 +18,42 @@ from typing_extensions import override
 
 from broker.jobs.kinds.collection_plan import PREFIXES, begun_ms, orphans
 from broker.node import Node
-from coordinator.commands.entries import Close, Command, Open, Pin, Rejected, Unpin
+from coordinator.commands.entries import (
+    Close,
+    Command,
+    CommitChunk,
+    Open,
+    Pin,
+    Rejected,
+    Tick,
+    Unpin,
+)
 from coordinator.commands.job_commands import (
     BeginSnapshot,
     ClaimJobs,
     DoomObjects,
     ExpireRecords,
     JobKind,
+    ObjectsDoomed,
     ReleaseJobs,
+    ReplaceRows,
     RequestJob,
 )
 from coordinator.log_client import Applied
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.keeping import kept, snapshot_pins
 from coordinator.snapshot.manifest import manifest_key
+from coordinator.tables.objects import Unreferenced
 from coordinator.tables.partition import Partition as Rows
 from protocol.types import POSITION_ZERO, Position
 from storage.formats import log_checkpoint
 from storage.formats.page import decode_rows
-from storage.formats.spans import ObjectId, Page, Span
+from storage.formats.spans import Marker, ObjectId, Page, Span
 from storage.stores.object_store import ObjectInfo
 from tests.kit.loop import SimLoop
 from tests.kit.requests import Partition
 from tests.sim.bounded_clients import Configurer, Deleter, Remaker, Transactor
+from tests.sim.compaction_account import CompactionAccount, Kept, records_of
 from tests.sim.cut import WHOLE, Cut
 from tests.sim.records_world import RecordsWorld
 from tests.sim.workload import Asker, LaggingReader, Producer
@@ -62,6 +75,8 @@ LOOK_S = 1.0
 MOVING = (ClaimJobs, ReleaseJobs, Open, Close)
 """Commands by which jobs move to others."""
 GRACE_MS = int(JOBS["log.segment.delete.delay.ms"])
+LONG_GRACE_MS = 20_000
+"""Snapshots come more often."""
 ASKED_MAX = 5
 BUSY_S = (0.0, 0.05, 0.3)
 
@@ -79,6 +94,11 @@ class BoundedWorld(RecordsWorld):
         """Likewise, when a snapshot was begun."""
         self.configurer = Configurer(self, "configurer")
         self._top: Machine | None = None
+        self.compaction = CompactionAccount(self.violations, self.counts)
+        self._records: dict[Span, dict[int, Kept]] = {}
+        """Of the compacted partition, by row."""
+        self._waiting: dict[ObjectId, Unreferenced] = {}
+        """Objects that nothing points at, after the newest entry that may have changed that."""
 
     @override
     def drawn_shape(self) -> Shape:
@@ -116,7 +136,8 @@ class BoundedWorld(RecordsWorld):
             "min.cleanable.dirty.ratio": choice(("0.0", "0.5")),
             "delete.retention.ms": choice(("0", "2000", LONG_MS)),
         }
-        self.account.keeps_tombstones = compaction["delete.retention.ms"] == LONG_MS
+        keeps = compaction["delete.retention.ms"] == LONG_MS
+        self.account.keeps_tombstones = self.compaction.keeps_tombstones = keeps
         await setup.create_topics({COMPACTED[0]: 1}, compaction)
 
     @override
@@ -167,6 +188,7 @@ class BoundedWorld(RecordsWorld):
             return
         self._top = machine
         self._look_at_holder(machine, applied)
+        self._look_at_doomed(machine, applied)
         for command in applied.entry.commands:
             if isinstance(command, Pin):
                 self._note_pin(machine, command.name, applied.position)
@@ -174,6 +196,8 @@ class BoundedWorld(RecordsWorld):
                 self.begun[applied.position] = frozenset(self.reachable(machine))
             elif isinstance(command, ExpireRecords):
                 self.account.violations += _expired_too_much(machine, command)
+            elif isinstance(command, ReplaceRows):
+                self._look_at_compacted(machine)
 
     def _look_at_holder(self, machine: Machine, applied: Applied) -> None:
         """What is a job's is done for its holder alone (P14)."""
@@ -187,10 +211,61 @@ class BoundedWorld(RecordsWorld):
                     f"objects went as {applied.incarnation} asked, and {holder} has that job (P14)"
                 )
 
+    def _look_at_doomed(self, machine: Machine, applied: Applied) -> None:
+        """Objects go a while after nothing points at them any more, and no pin reaches them (P14)."""
+        commands = applied.entry.commands
+        # What else is in the entry may set pins, and take them back.
+        pinned = machine.pins.oldest(machine.time_ms) if len(commands) == 1 else None
+        for command, outcome in zip(commands, applied.outcomes, strict=True):
+            if isinstance(command, DoomObjects) and isinstance(outcome, ObjectsDoomed):
+                waited = [self._waiting[each] for each in outcome.objects if each in self._waiting]
+                self._look_at_waited(machine.time_ms, command.grace_ms, pinned, waited)
+        if not all(isinstance(each, CommitChunk | Tick) for each in commands):
+            waiting = machine.objects.unreferenced()
+            self._waiting = {each.object_id: each for each in waiting}
+
+    def _look_at_waited(
+        self, now_ms: int, grace_ms: int, pinned: Position | None, doomed: Iterable[Unreferenced]
+    ) -> None:
+        for object_id, since, since_ms in doomed:
+            waited_ms = now_ms - since_ms
+            if waited_ms < grace_ms:
+                text = f"{object_id.key} went after {waited_ms} ms, not after {grace_ms} (P14)"
+                self.account.violations.append(text)
+            if pinned is not None and since > pinned:
+                text = f"{object_id.key} went, and a pin at {pinned:#x} reaches it (P14)"
+                self.account.violations.append(text)
+
     def _note_pin(self, machine: Machine, name: str, position: Position) -> None:
         if any(row.name == name and row.position == position for row in _pins(machine)):
             self.pinned[name, position] = frozenset(self.reachable(machine))
             self.account.counts["pins"] += 1
+
+    def _look_at_compacted(self, machine: Machine) -> None:
+        topic = machine.topics.by_name(COMPACTED[0])
+        rows = topic and machine.partitions.find(topic.topic_id, COMPACTED[1])
+        if rows:
+            there = {row: self._records_of(row) for row in self._spans(rows)}
+            self._records = there
+            records = {offset: each for some in there.values() for offset, each in some.items()}
+            self.compaction.look(records, f"at {machine.position:#x}")
+
+    def _spans(self, rows: Rows) -> Iterator[Span]:
+        """All, those in pages included."""
+        for row in map(rows.row, range(rows.row_count)):
+            if isinstance(row, Page):
+                yield from [each for each in self._page_rows(row) if isinstance(each, Span)]
+            elif isinstance(row, Span):
+                yield row
+
+    def _records_of(self, row: Span) -> dict[int, Kept]:
+        """As they were when the row was seen first: what is written does not change."""
+        if (known := self._records.get(row)) is not None:
+            return known
+        data = self.store._objects.get(row.object_id.key)
+        if data is None:  # Which is told as soon as somebody looks.
+            return {}
+        return dict(records_of(row, data[row.start : row.start + row.length]))
 
     # What must be in the store.
 
@@ -203,17 +278,17 @@ class BoundedWorld(RecordsWorld):
                     yield row.object_id.key
                 elif isinstance(row, Page):
                     yield row.object_id.key
-                    yield from self._in_page(row)
+                    rows_in = self._page_rows(row)
+                    yield from [each.object_id.key for each in rows_in if isinstance(each, Span)]
 
-    def _in_page(self, page: Page) -> list[str]:
+    def _page_rows(self, page: Page) -> Sequence[Span | Marker]:
         # The store's clients are in the weather; this is not.
         data = self.store._objects.get(page.object_id.key)
         if data is None:
             self.account.violations.append(f"the page {page} is not in the store")
             return []
         body = data[page.start : page.start + page.length]
-        rows = decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
-        return [row.object_id.key for row in rows if isinstance(row, Span)]
+        return decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
 
     async def look(self) -> None:
         """For ever: nothing is missing."""
@@ -278,7 +353,7 @@ class BoundedWorld(RecordsWorld):
 
     async def ask_too_much(self) -> None:
         """For ever: whatever is there is to go, as if a job were wrong. Apply judges again what jobs ask for."""
-        rng = self.draw("asking")
+        rng, graces = self.draw("asking"), self.draw("graces")
         while True:
             await asyncio.sleep(rng.uniform(1.0, 5.0))
             nodes = self.nodes_alive()
@@ -288,7 +363,8 @@ class BoundedWorld(RecordsWorld):
             there = [*map(ObjectId.of_key, keys)]
             waiting = [each[0] for each in nodes[0].log_client.machine.objects.unreferenced()]
             some = [rng.sample(each, min(len(each), ASKED_MAX)) for each in (there, waiting)]
-            command = DoomObjects(GRACE_MS, tuple(dict.fromkeys(itertools.chain(*some))))
+            grace_ms = graces.choice((GRACE_MS, LONG_GRACE_MS))
+            command = DoomObjects(grace_ms, tuple(dict.fromkeys(itertools.chain(*some))))
             for node in nodes:  # One of them has the job, or none.
                 self.propose(node, command)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from broker.store.truncation import SNAPSHOTS
 from coordinator.commands.entries import Tick
 from tests.kit.chances import Chances
 from tests.kit.faults import Weather
@@ -21,6 +22,8 @@ LEAVES_S_MAX = 20.0
 GOES_ON_S = 0.02
 AWAY_S_MAX = 25.0
 """So long that the log is cut meanwhile, where there are jobs."""
+OUTAGE_S = 15.0
+"""Longer than a snapshot is asked for at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Harm:
         match self.kind:
             case "kill":
                 told = f"{agent} is killed, and started again {self.seconds:g} s later"
+            case "outage":
+                told = f"{agent} is killed and started again, and its store is away {lasting} from its first look at a snapshot on"
             case "leave":
                 told = f"{agent} leaves in peace, and comes back"
             case "pause":
@@ -61,9 +66,15 @@ class Harm:
 
 
 def plan(
-    chances: Chances, kinds: Sequence[str], *, agents: int, until_s: float, leaves: bool = False
+    chances: Chances,
+    kinds: Sequence[str],
+    *,
+    agents: int,
+    until_s: float,
+    leaves: bool = False,
+    jobs: bool = False,
 ) -> Iterator[Harm]:
-    """One after the other, with rests; the same for the same seed."""
+    """One after the other, with rests; the same for the same seed. `jobs`: there are snapshots."""
     at_s, number = 0.0, 0
     while kinds:
         number += 1
@@ -76,6 +87,8 @@ def plan(
                 kind, seconds = "leave", LEAVES_S
             case "kill":
                 seconds = rng.choice((0.1, 2.0, 12.0))
+                if jobs and rng.random() < 0.2:
+                    kind, seconds = "outage", OUTAGE_S
             case "pause":
                 kind = "halt" if rng.random() < 0.3 else kind
                 seconds = rng.choice((0.3, 3.0, 12.0))
@@ -110,6 +123,7 @@ class Nemesis:
                 agents=world.shape.agents,
                 until_s=world.faults_s,
                 leaves=world.leaves,
+                jobs=world.shape.jobs,
             )
         ]
         world.told = {harm.name: str(harm) for harm in self.planned}
@@ -140,6 +154,12 @@ class Nemesis:
                 world.kill(life)
                 await asyncio.sleep(harm.seconds)
                 world.start(life)
+            case "outage":
+                world.kill(life)
+                life.store_weather.away_from = SNAPSHOTS
+                world.start(life)
+                await asyncio.sleep(harm.seconds)
+                life.store_weather.away, life.store_weather.away_from = False, ""
             case "pause" | "halt":
                 world.loop.pause(life.owner)
                 await asyncio.sleep(harm.seconds)

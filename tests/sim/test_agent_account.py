@@ -116,6 +116,17 @@ async def test_who_believes_in_its_lease_for_longer_than_it_lasts_is_seen() -> N
         assert all("one believes in its lease for " in each for each in both.violations)
 
 
+async def test_who_begins_to_act_and_believes_in_its_lease_for_too_long_is_seen() -> None:
+    async with watched() as both:
+        begins = both.account._incarnation_watch("one", both.one.node)
+        begins(both.incarnation)
+        assert both.violations == []
+        both.cluster._leases[both.session.id].expires_s = current().time() + 0.5
+        begins(both.incarnation)
+        (told,) = both.violations
+        assert told.startswith("one believes in its lease for ")
+
+
 async def test_two_that_coordinate_one_shard_are_seen() -> None:
     async with watched() as both:
         incarnation = both.two.log_client.incarnation()
@@ -154,6 +165,27 @@ async def test_a_barrier_that_ends_before_the_logs_end_is_seen(
         await two.log_client.propose(Tick())
         await one.log_client.barrier()
         await two.log_client.barrier()
+        (told,) = both.violations
+        assert told.startswith("a barrier of one ended at ")
+
+
+async def test_a_barrier_leads_to_the_logs_end_at_the_reading_of_the_clock_that_it_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def at_once(_since_ms: int | None) -> None:
+        """Tell that the end is reached."""
+
+    world = World()
+    async with world.agents("one", "two") as (one, two):
+        monkeypatch.setattr(one.log_client, "barrier", at_once)
+        both = Watched(world, one, two)
+        one.lag()
+        read = both.account.clock(world.boot_ms)
+        before = read()
+        await two.log_client.propose(Tick())
+        await one.log_client.barrier(before)
+        assert both.violations == []
+        await one.log_client.barrier(read())
         (told,) = both.violations
         assert told.startswith("a barrier of one ended at ")
 
@@ -244,3 +276,25 @@ async def test_what_is_said_not_to_be_done_when_the_log_does_not_know_is_seen() 
         assert both.violations == [
             "one says that entry 1000 was not done, and the log does not know (P4)"
         ]
+
+
+async def test_a_chunk_that_was_given_up_and_is_in_the_log_is_seen() -> None:
+    async with watched() as both:
+        await both.one.create_topic("t")
+        both.account._given_up.add((both.incarnation, 0))
+        await both.one.produce("t", build_batch([Record(value=b"1")]))
+        assert "was said to have failed, and is in the log (P4)" in both.violations[0]
+
+
+async def test_who_takes_what_was_to_be_done_under_an_incarnation_that_is_over_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watched() as both:
+        both.account._owners[Incarnation(1)] = "one"
+        both.account._look_at_incarnation("one", both.one.node, both.incarnation)
+        assert both.violations == []
+        taken = current().create_future()
+        monkeypatch.setattr(both.one.log_client, "propose", lambda *_arguments: taken)
+        both.account._look_at_incarnation("one", both.one.node, both.incarnation)
+        (told,) = both.violations
+        assert told.startswith("one takes what was to be done under 1")

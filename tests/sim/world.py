@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from broker.agent import Agent, AgentError
 from broker.calls.pauses import PauseClock
+from broker.cluster.agreed_clock import TOLERANCE_MS
 from broker.composition import Parts
 from broker.config import settings as config
 from broker.node import Node
@@ -255,7 +256,7 @@ class World:
             store=store,
             log=log,
             now_ms=wall_ms,
-            boot_ms=PauseClock(wall_ms=wall_ms, boot_ms=steady_ms),
+            boot_ms=self.agents.clock(PauseClock(wall_ms=wall_ms, boot_ms=steady_ms)),
             steady_ms=steady_ms,
             rng=rng,
         )
@@ -275,24 +276,37 @@ class World:
         agent.on_node(begun)
         try:
             await agent.run()
-        except AgentError as error:
-            if not self.may_end(life, error):
+        except Exception as error:
+            if not (isinstance(error, AgentError) and self.may_end(life, error)):
+                # At the end of the run there may be another life in its place.
+                self.violations.append(f"{owner} ended: {error!r}")
                 raise
             # As whoever supervises processes would.
             with self.loop.owned("supervisor"):
                 self.loop.call_soon(self.start_again, life)
 
     def _compare(self, owner: str, node: Node, applied: Applied) -> None:
-        """Replicas at the same position are equal (P13), and their time does not go back (P6)."""
-        machine = node.log_client.machine
-        if machine.time_ms < self._times_ms[owner]:
-            self.violations.append(f"the time of {owner} went back at {applied.position:#x} (P6)")
-        self._times_ms[owner] = machine.time_ms
-        digest = machine.digest()
+        """Replicas at the same position are equal (P13)."""
+        self._look_at_time(owner, node.log_client.machine, applied)
+        digest = node.log_client.machine.digest()
         known, other = self._digests.setdefault(applied.position, (digest, owner))
         if known != digest:
             where = f"{applied.position:#x}"
             self.violations.append(f"digests of {other} and {owner} differ at {where}")
+
+    def _look_at_time(self, owner: str, machine: Machine, applied: Applied) -> None:
+        """It does not go back, nor ahead of the slowest clock; no clock is ahead of the store's (P6)."""
+        where, before_ms = f"at {applied.position:#x} (P6)", self._times_ms[owner]
+        if machine.time_ms < before_ms:
+            self.violations.append(f"the time of {owner} went back {where}")
+        least_ms = min((row.clock_ms for row in machine.incarnations), default=machine.time_ms)
+        if before_ms and machine.time_ms > max(before_ms, least_ms):
+            self.violations.append(f"the time of {owner} is ahead of the slowest clock {where}")
+        # Of the store the simulator's clock is the only right one.
+        ahead_ms = applied.entry.clock_ms - self.now_ms()
+        if ahead_ms > TOLERANCE_MS:
+            self.violations.append(f"an agent's time is {ahead_ms} ms ahead of the store's {where}")
+        self._times_ms[owner] = machine.time_ms
 
     def _acting(self) -> Iterable[str]:
         """Who stands still does not act."""

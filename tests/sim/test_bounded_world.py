@@ -1,0 +1,31 @@
+"""What a run of bounded topics says of objects that go."""
+
+import random
+
+from coordinator.tables.objects import Unreferenced
+from protocol.types import Incarnation, Position
+from storage.formats.spans import ObjectId
+from tests.kit.loop import current
+from tests.sim.bounded_world import BoundedWorld
+
+
+def waiting(since: int, since_ms: int) -> list[Unreferenced]:
+    return [Unreferenced(ObjectId(Incarnation(1), 2), Position(since), since_ms)]
+
+
+async def test_objects_that_have_waited_and_that_no_pin_reaches_may_go() -> None:
+    world = BoundedWorld(current(), random.Random(1))
+    world._look_at_waited(9000, 1000, None, waiting(50, 8000))
+    world._look_at_waited(9000, 1000, Position(50), waiting(50, 8000))
+    assert world.violations == []
+
+
+async def test_an_object_that_goes_too_soon_or_in_spite_of_a_pin_is_seen() -> None:
+    world = BoundedWorld(current(), random.Random(1))
+    world._look_at_waited(9000, 1000, None, waiting(50, 8001))
+    world._look_at_waited(9000, 1000, Position(49), waiting(50, 8000))
+    key = "chunks/0000000000000001/00000002"
+    assert world.violations == [
+        f"{key} went after 999 ms, not after 1000 (P14)",
+        f"{key} went, and a pin at 0x31 reaches it (P14)",
+    ]
