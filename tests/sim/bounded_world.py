@@ -218,7 +218,9 @@ class BoundedWorld(RecordsWorld):
         pinned = machine.pins.oldest(machine.time_ms) if len(commands) == 1 else None
         for command, outcome in zip(commands, applied.outcomes, strict=True):
             if isinstance(command, DoomObjects) and isinstance(outcome, ObjectsDoomed):
-                waited = [self._waiting[each] for each in outcome.objects if each in self._waiting]
+                # Another command of the entry may name it again.
+                gone = [self._waiting.pop(each, None) for each in outcome.objects]
+                waited = [each for each in gone if each is not None]
                 self._look_at_waited(machine.time_ms, command.grace_ms, pinned, waited)
         if not all(isinstance(each, CommitChunk | Tick) for each in commands):
             waiting = machine.objects.unreferenced()
