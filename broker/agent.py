@@ -43,9 +43,9 @@ from broker.store.clock import StoreTime
 from broker.store.identity import ClusterMismatchError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
-from broker.store.truncation import TruncatedLogError
+from broker.store.truncation import REPLACED_ADVICE, TruncatedLogError
 from broker.upkeep import first_users, upkeep_tasks
-from coordinator.log.metadata_log import LogError, LogRefusedError, LogReplacedError
+from coordinator.log.metadata_log import EraOverError, LogError, LogRefusedError, LogReplacedError
 from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
 from coordinator.replica import first_error
 from coordinator.snapshot.store import SnapshotStore
@@ -76,13 +76,14 @@ AJAR_ALONE_S_MAX = 10.0
 HTTP_S_MAX = 1.0
 """HTTP does not wait any longer for Kafka's clients to be served first."""
 
-_SENTENCES = (ReplacedError, ReplicaStoppedError, TruncatedLogError, ClusterMismatchError)
-"""Errors that end an agent and say themselves what to do."""
-
-REPLACED_ADVICE = (
-    "This agent acknowledges nothing any more and deletes nothing. Put the newest log back and start"
-    " the agents again: they compare it with the object store (frazil doctor does, too)"
+_SENTENCES = (
+    ReplacedError,
+    ReplicaStoppedError,
+    TruncatedLogError,
+    ClusterMismatchError,
+    EraOverError,
 )
+"""Errors that end an agent and say themselves what to do."""
 
 
 class AgentError(FaultError):

@@ -34,6 +34,11 @@ from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 
 OBJECTS: Final = ("chunks", "segments", "indexes")
 SNAPSHOTS: Final = "snapshots"
+REPLACED_ADVICE: Final = (
+    "This agent acknowledges nothing any more and deletes nothing. Put the newest log back and start"
+    " the agents again: they compare it with the object store (frazil doctor does, too)"
+)
+"""For an agent that finds another log in place of its own while it runs."""
 
 
 class TruncatedLogError(FaultError):

@@ -35,6 +35,7 @@ from coordinator.log.etcd_void import NOTICE_TTL_MS, read_voids, write_void
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
+    EraOverError,
     LogCutError,
     LogEntry,
     LogHoleError,
@@ -82,6 +83,8 @@ class EtcdLog:
         self._cluster = cluster
         self._compact = compact
         self._sessions_kept = sessions_kept
+        self._identity = b""
+        """That was read or written: no session opens in a log that says another one. Empty: none was."""
         self.enter(era)
 
     def enter(self, era: int) -> None:
@@ -92,7 +95,8 @@ class EtcdLog:
         )
 
     async def identity(self) -> bytes:
-        return await read_identity(self._client, self._keys)
+        self._identity = await read_identity(self._client, self._keys)
+        return self._identity
 
     async def begin_era(
         self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
@@ -107,6 +111,7 @@ class EtcdLog:
             instead_of=instead_of,
             first=revision_of(first_position(era)),
         )
+        self._identity = identity
         self.enter(era)
 
     async def identify(self, identity: bytes) -> bytes:
@@ -119,9 +124,11 @@ class EtcdLog:
                 compare=[created_at(key, 0)], success=[put(key, identity)], failure=[get(key)]
             )
         )
-        if response.succeeded:
-            return identity
-        return response.responses[0].response_range.kvs[0].value
+        written = (
+            identity if response.succeeded else response.responses[0].response_range.kvs[0].value
+        )
+        self._identity = written
+        return written
 
     async def grant(self, ttl_ms: int) -> int:
         assert ttl_ms > 0
@@ -129,8 +136,11 @@ class EtcdLog:
 
     async def open(self, session: int, payload: bytes) -> Session:
         session_key, last_key = self._keys.session(session), self._keys.last(session)
+        compare = [created_at(session_key, 0), created_at(last_key, 0)]
+        if self._identity:
+            compare.append(equals(self._keys.identity, self._identity))
         request = pb.TxnRequest(
-            compare=[created_at(session_key, 0), created_at(last_key, 0)],
+            compare=compare,
             success=[put(session_key, payload, lease=session), *self._puts(session, 0, payload)],
             failure=[get(session_key), get(last_key)],
         )
@@ -142,6 +152,8 @@ class EtcdLog:
         if response.succeeded:
             return Session(session, Incarnation(self._position(response.header.revision)))
         opened, last = only(response.responses[0]), only(response.responses[1])
+        if opened is None and last is None:
+            raise EraOverError
         if opened is None:
             raise SessionLostError(number(last))
         return Session(session, Incarnation(self._position(opened.create_revision)))

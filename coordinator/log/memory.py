@@ -16,6 +16,7 @@ from operator import attrgetter
 from coordinator.log.metadata_log import (
     LAST_UNKNOWN,
     SESSIONS_KEPT_MAX,
+    EraOverError,
     FirstFailedError,
     LiveSessionsError,
     LogCutError,
@@ -258,6 +259,8 @@ class MemoryLog:
     def __init__(self, cluster: MemoryLogCluster) -> None:
         self._cluster = cluster
         self._closed = False
+        self._identity = b""
+        """That was read or written; empty: none was."""
 
     async def _arrive(self) -> float:
         """The way to the cluster: others may run meanwhile. Returns the loop's time there."""
@@ -268,26 +271,32 @@ class MemoryLog:
 
     async def identify(self, identity: bytes) -> bytes:
         await self._arrive()
-        return self._cluster.identify(identity)
+        self._identity = self._cluster.identify(identity)
+        return self._identity
 
     def enter(self, era: int) -> None:
         """A list has one era; whose it is, its identity says."""
 
     async def identity(self) -> bytes:
         await self._arrive()
-        return self._cluster.identity()
+        self._identity = self._cluster.identity()
+        return self._identity
 
     async def begin_era(
         self, era: int, identity: bytes, *, snapshots: bytes, instead_of: bytes
     ) -> None:
         now_s = await self._arrive()
         self._cluster.begin_era(era, identity, snapshots, instead_of, now_s=now_s)
+        self._identity = identity
 
     async def grant(self, ttl_ms: int) -> int:
         return self._cluster.grant(ttl_ms, now_s=await self._arrive())
 
     async def open(self, session: int, payload: bytes) -> Session:
-        opened = self._cluster.open(session, payload, now_s=await self._arrive())
+        now_s = await self._arrive()
+        if self._identity and self._cluster.identity() != self._identity:
+            raise EraOverError
+        opened = self._cluster.open(session, payload, now_s=now_s)
         await asyncio.sleep(0)  # The way back: a tail may see the entry before its writer does.
         return opened
 

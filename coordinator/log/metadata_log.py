@@ -75,6 +75,18 @@ class LogReplacedError(LogError):
     fault = FaultCode.OLDER_LOG
 
 
+class EraOverError(LogReplacedError):
+    """The log was begun anew under this adapter (`begin_era`), which was away meanwhile."""
+
+    fault = FaultCode.OTHER_CLUSTER
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the log was begun anew in another era while this agent was away (frazil recover). It acknowledges nothing"
+            " any more and deletes nothing: start it again"
+        )
+
+
 class FirstFailedError(LogError):
     """What was to be done before an append (`LocalLog`) raised `cause`: the entry is not in, by this
     call or an earlier one, and its number is free."""
@@ -177,7 +189,8 @@ class MetadataLog(Protocol):
     async def open(self, session: int, payload: bytes) -> Session:
         """Append entry 0 and begin the session; its position is the incarnation. Idempotent.
 
-        Raises SessionLostError when the lease ran out before.
+        Raises SessionLostError when the lease ran out before, and EraOverError when the log says another identity than
+        this adapter has read or written.
         """
         ...
 

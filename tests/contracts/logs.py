@@ -16,6 +16,8 @@ from coordinator.log.sqlite import SqliteLog
 
 Connect = Callable[[], MetadataLog]
 ADAPTERS = ["memory", "sqlite", pytest.param("etcd", marks=pytest.mark.integration)]
+SHARED = [each for each in ADAPTERS if each != "sqlite"]
+"""Those to which many are connected."""
 
 
 def connects(request: pytest.FixtureRequest, tmp_path: Path, **settings: Any) -> Connect:

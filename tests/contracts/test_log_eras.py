@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from coordinator.log.metadata_log import (
+    EraOverError,
     LiveSessionsError,
     LogCutError,
     LogRefusedError,
     MetadataLog,
 )
 from protocol.types import POSITION_ZERO, era_of, first_position
-from tests.contracts.logs import ADAPTERS, Connect, connection, connects
+from tests.contracts.logs import ADAPTERS, SHARED, Connect, connection, connections, connects
 
 TTL_MS = 30_000
 SECOND = first_position(2)
@@ -122,6 +123,23 @@ async def test_no_era_begins_while_a_session_is_open(connect: Connect) -> None:
             await recover(log)
         assert raised.value.sessions == (session,)
         assert await log.identity() == b"first"
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("connect", SHARED, indirect=True)
+async def test_nobody_opens_a_session_in_an_era_that_is_over(connect: Connect) -> None:
+    async with connections(connect, 2) as (agent, recovery):
+        assert await agent.identify(b"first") == b"first"
+        await lost(agent)
+        assert await recovery.identity() == b"first"
+        await recover(recovery)
+        lease = await agent.grant(TTL_MS)
+        with pytest.raises(EraOverError):
+            await agent.open(lease, b"open")
+        head = await recovery.head()
+        assert head == SECOND
+        session = await recovery.open(await recovery.grant(TTL_MS), b"open")
+        assert era_of(session.incarnation) == 2
 
 
 async def test_publications_and_cuts_go_on_in_another_era(connect: Connect) -> None:
