@@ -86,12 +86,11 @@ def _repair(options: argparse.Namespace, found: dict[str, Any]) -> int:
     is_loss = any(check_report.what(each) != "found again" for each in found["ranges"])
     question = "declare these offsets lost, for ever?" if is_loss else "put the pages back?"
     confirm(options, question)
-    repaired = check_tool.repair(place_of(options), found)
+    told = partial(complain, options.name) if options.json else partial(tell, flush=True)
+    repaired = check_tool.repair(place_of(options), found, tell=told)
     if options.json:
-        tell(json.dumps(found | {"declared_lost": len(repaired.lines)}))
-    else:
-        for line in repaired.lines:
-            tell(line)
+        counts = {"declared_lost": repaired.declared_lost, "put_back": repaired.put_back}
+        tell(json.dumps(found | counts))
     complain(options.name, *repaired.failures)
     named = {key for each in found["ranges"] for key in each["objects"]}
     is_left = any(each["key"] not in named for each in found["wrong"])

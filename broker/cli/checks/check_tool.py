@@ -7,13 +7,13 @@ agent has is that agent's alone: then the agent is asked to look.
 import urllib.error
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.check import check_report
 from broker.check.checking import Check
 from broker.cli import admin_client, doctor
 from broker.cli.admin_client import AgentPlace
-from broker.cli.command_result import CommandResult, ToolError
+from broker.cli.command_result import ToolError
 from broker.config.settings import Settings
 from broker.environment import open_adapters
 from broker.process import run_once
@@ -110,9 +110,22 @@ async def _look(
     return check_report.view(found)
 
 
-def repair(agent: AgentPlace, found: Mapping[str, Any]) -> CommandResult:
-    """Have the agent declare the ranges lost; one that it refuses stops no other."""
-    lines, failures = [], []
+class Repaired(NamedTuple):
+    """What became of ranges."""
+
+    declared_lost: int
+    put_back: int
+    """Pages."""
+    failures: tuple[Sentence, ...]
+
+
+def repair(agent: AgentPlace, found: Mapping[str, Any], *, tell: Tell) -> Repaired:
+    """Have the agent declare the ranges lost; one that it refuses stops no other.
+
+    `tell` hears of each at once: there may be many, and what was declared before an interruption is.
+    """
+    lost = put_back = 0
+    failures = []
     for each in found["ranges"]:
         where = (
             f"{each['topic']}-{each['partition']}, offsets {each['base_offset']} to"
@@ -123,12 +136,16 @@ def repair(agent: AgentPlace, found: Mapping[str, Any]) -> CommandResult:
             admin_client.ask(agent, f"/topics/{each['topic']}/lost", method="POST", body=named)
         except ToolError as error:
             failures.append(Sentence(f"{where}: {error}", fault_of(error)))
+            continue
+        if each["page_body"]:
+            put_back += 1
+            tell(f"{where}: put back")
         else:
-            done = "put back" if each["page_body"] else "declared lost"
-            lines.append(f"{where}: {done}")
-    if any(each["page_body"] for each in found["ranges"]):
-        lines.append("check again: what lies in pages that were put back is looked at then")
-    return CommandResult(lines, failures=failures)
+            lost += 1
+            tell(f"{where}: declared lost")
+    if put_back:
+        tell("check again: what lies in pages that were put back is looked at then")
+    return Repaired(lost, put_back, tuple(failures))
 
 
 def ask(agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from broker.cli import main
 from broker.cli.admin_client import AgentPlace
 from broker.cli.checks import check_tool
-from broker.cli.command_result import CommandResult, ToolError
+from broker.cli.command_result import ToolError
 from broker.store import identity
 from coordinator.commands.loss_commands import LOSS_LEVEL
 from coordinator.log.memory import MemoryLogCluster
@@ -123,8 +123,11 @@ async def test_who_asks_while_a_check_runs_is_told_to_ask_again(place: Place) ->
 # Repairs.
 
 
-async def repaired(running: Running, found: dict) -> CommandResult:
-    return await asyncio.to_thread(check_tool.repair, agent_at(running), found)
+async def repaired(
+    running: Running, found: dict, told: list[str] | None = None
+) -> check_tool.Repaired:
+    tell = silent if told is None else told.append
+    return await asyncio.to_thread(check_tool.repair, agent_at(running), found, tell=tell)
 
 
 async def test_readers_go_on_behind_a_chunk_that_is_lost_and_others_never_notice(
@@ -142,9 +145,9 @@ async def test_readers_go_on_behind_a_chunk_that_is_lost_and_others_never_notice
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.fetch("other", 0))[0] == 0
         found = await asked(running)
-        told = await repaired(running, found)
-        assert list(told.lines) == ["t-0, offsets 1 to 1: declared lost"]
-        assert not told.failures
+        told: list[str] = []
+        assert await repaired(running, found, told) == (1, 0, ())
+        assert told == ["t-0, offsets 1 to 1: declared lost"]
         error, length = await client.fetch("t", 1)
         assert (error, length > 0) == (0, True)
         assert (await client.fetch("t", 2))[0] == 0
@@ -162,9 +165,30 @@ async def test_what_is_refused_stops_no_other_repair(place: Place) -> None:
         found = await asked(running)
         assert [each["base_offset"] for each in found["ranges"]] == [0, 2]
         place.objects._objects[keys[0]] = data[keys[0]]
-        told = await repaired(running, found)
-        assert list(told.lines) == ["t-0, offsets 2 to 2: declared lost"]
-        assert told.failures == ["t-0, offsets 0 to 0: offsets 0 to 0 can be read: check again"]
+        told: list[str] = []
+        refused = ("t-0, offsets 0 to 0: offsets 0 to 0 can be read: check again",)
+        assert await repaired(running, found, told) == (1, 0, refused)
+        assert told == ["t-0, offsets 2 to 2: declared lost"]
+
+
+def test_each_repair_is_told_when_it_is_done_and_a_page_that_is_put_back_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    heard: list[int] = []
+    monkeypatch.setattr(
+        check_tool.admin_client, "ask", lambda *_arguments, **_body: heard.append(len(told))
+    )
+    ranges = [LOST, LOST | {"page_body": "cGFnZQ=="}, LOST]
+    done = check_tool.repair(AgentPlace("http://a"), {"ranges": ranges}, tell=told.append)
+    assert (done.declared_lost, done.put_back) == (2, 1)
+    assert heard == [0, 1, 2]
+    assert [line.rpartition(": ")[2] for line in told[:3]] == [
+        "declared lost",
+        "put back",
+        "declared lost",
+    ]
+    assert told[3].startswith("check again")
 
 
 async def test_beside_an_agent_of_an_older_release_nothing_is_declared_lost(place: Place) -> None:
@@ -294,8 +318,13 @@ def test_the_command_ends_with_0_when_all_was_declared(
     no_settings_around, monkeypatch, capsys, failures, code
 ) -> None:
     finding(monkeypatch, wrong=[WRONG], ranges=[LOST])
-    result = CommandResult(["t-4: declared lost"], failures=failures)
-    monkeypatch.setattr(check_tool, "repair", lambda *_: result)
+    result = check_tool.Repaired(1, 0, failures)
+
+    def repair(*_arguments, tell):
+        tell("t-4: declared lost")
+        return result
+
+    monkeypatch.setattr(check_tool, "repair", repair)
     assert check("--data", ".", "--repair", "--yes") == code
     said = capsys.readouterr()
     assert said.out.splitlines()[-1] == "t-4: declared lost"
