@@ -31,6 +31,7 @@ from broker.store.identity import (
     encode_log_identity,
     enter,
     new_life,
+    newest_era,
     origin_of,
 )
 from coordinator.log.metadata_log import MetadataLog
@@ -152,6 +153,12 @@ async def begin(
 
     Raises RecoveryError, LogError (LiveSessionsError: agents have sessions) and StoreError.
     """
+    newest = await newest_era(store)
+    if newest is not None and newest.era >= planned.era:
+        raise RecoveryError(
+            f"era {newest.era} has begun meanwhile ({newest.key}): somebody else has recovered the cluster. Look at it"
+            " again (--dry-run)"
+        )
     written = await check_log(store, log, planned)
     machine, era = await _put_snapshot(store, planned)
     tell(f"the snapshot of era {era} is in the store, and was read back")

@@ -17,7 +17,7 @@ from broker.store.identity import (
     encode_log_identity,
 )
 from coordinator.commands.entries import Pin
-from coordinator.log.memory import MemoryLog
+from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LiveSessionsError
 from coordinator.snapshot.keeping import DAY_MS, PREFIX
 from coordinator.snapshot.listing import stored_snapshots
@@ -346,6 +346,21 @@ async def test_a_log_in_which_an_era_has_gone_on_is_not_begun_anew_from_a_copy_o
     with pytest.raises(RecoveryError, match="a copy from before a recovery"):
         await world.begin_era(log, planned)
     await world.recover(world.lose())
+
+
+async def test_of_two_that_recover_a_cluster_the_one_that_is_asked_for_longer_is_refused() -> None:
+    world = await with_archives()
+    log = world.lose()
+    planned = await world.plan(log)
+    other = MemoryLog(MemoryLogCluster())
+    elsewhere = await world.plan(other, Until(position=Position(planned.reached - 1)))
+    marker = await world.begin_era(log, planned)
+    for each, own in ((planned, log), (elsewhere, other)):
+        with pytest.raises(RecoveryError, match="era 2 has begun meanwhile"):
+            await world.begin_era(own, each)
+    assert await identity.newest_era(world.store) == marker
+    assert await other.identity() == b""
+    assert names(await world.started(log))[-1] == "archived-too"
 
 
 async def test_snapshots_that_are_kept_are_told_as_kept_after_a_recovery_too() -> None:
