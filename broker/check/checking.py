@@ -27,6 +27,7 @@ from broker.jobs.kinds import collection_plan, unnamed_objects
 from broker.jobs.kinds.unnamed_objects import UnnamedObjects
 from broker.jobs.worker.pace import Pace
 from coordinator.machine.machine import Machine
+from coordinator.snapshot.listing import pages
 from coordinator.snapshot.manifest import decode_manifest, manifest_key, part_key
 from coordinator.snapshot.store import SnapshotStore
 from coordinator.snapshot.stream import SnapshotError
@@ -135,11 +136,12 @@ class Check:
     # What is there.
 
     async def _list(self, machine: Machine) -> tuple[Comparison, UnnamedObjects]:
-        begun_ms = collection_plan.begun_ms(machine, await unnamed_objects.checkpoints(self._store))
+        checkpoints = await _answered(lambda: unnamed_objects.checkpoints(self._store))
+        begun_ms = collection_plan.begun_ms(machine, checkpoints)
         comparison = Comparison({kind: machine.objects.referenced(kind) for kind in ObjectKind})
         unnamed = unnamed_objects.NOTHING
         listed = told = 0
-        async for page in unnamed_objects.pages(self._store, ""):
+        async for page in pages(self._store, ""):
             comparison.see(page)
             unnamed = unnamed_objects.found_in(unnamed, machine, page, begun_ms=begun_ms)
             listed += len(page)
@@ -195,7 +197,7 @@ class Check:
             return str(error)
         folder = f"{collection_plan.SNAPSHOTS}{published.position:016x}/"
         lengths: dict[str, int] = {}
-        async for page in unnamed_objects.pages(self._store, folder):
+        async for page in pages(self._store, folder):
             lengths |= {info.key: info.length for info in page}
         for number, part in enumerate(manifest.parts):
             key = part_key(published.position, number)

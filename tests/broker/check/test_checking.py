@@ -9,7 +9,7 @@ from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.job_commands import JobKind
 from storage.formats.page import digest_of_rows
 from storage.formats.spans import Page, Span
-from storage.stores.object_store import StoreRefusedError
+from storage.stores.object_store import StoreRefusedError, StoreUnavailableError
 from tests.kit.faults import FaultyStore, refused
 
 
@@ -173,6 +173,28 @@ def test_what_goes_while_many_that_are_missing_are_looked_for_again_was_no_loss(
     world.store = whole
     assert ranges_of(found) == [("a", 0, 15, 20)]
     assert len(found.wrong) == 5
+
+
+@pytest.mark.parametrize("call", ["list_after", "get_range", "get"])
+def test_one_answer_that_is_lost_does_not_end_a_check(world, checked, call):
+    place = world.place("a")
+    world.fill(place, 5)
+    assert world.round(JobKind.SNAPSHOT, after_ms=2_000)
+    lose(world, world.row(place).row(2).object_id.key)
+    calls = 0
+
+    async def every_fourth(*_arguments):
+        nonlocal calls
+        calls += 1
+        if calls % 4 == 2:
+            raise StoreUnavailableError("slow down")
+
+    whole, world.store = world.store, FaultyStore(world.store)
+    world.store.before[call] = every_fourth
+    found = checked(deep=True)
+    world.store = whole
+    assert calls >= 2
+    assert ranges_of(found) == [("a", 0, 2, 3)]
 
 
 def test_how_far_a_long_check_is_is_told(world, checked, small_pages, monkeypatch):
