@@ -156,6 +156,10 @@ def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
             f"{unnamed['unnamed']} objects ({unnamed['bytes']} bytes) that the log does not name were put and not"
             f" committed; {unnamed['orphans']} of them will be deleted (frazil doctor lists them)."
         )
+    if kept := unnamed.get("kept", 0):  # An agent of an older release does not say.
+        yield (
+            f"{kept} of them are of an era that is over: they may hold what was lost with its log, and are never deleted."
+        )
     if foreign["objects"]:
         listed = ", ".join(foreign["examples"])
         more = ", …" if foreign["objects"] > len(foreign["examples"]) else ""

@@ -13,9 +13,9 @@ import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from broker.cli.admin_client import AgentPlace, ask
@@ -249,7 +249,7 @@ async def _told(settings: Settings) -> list[Finding]:
     except (ToolError, SettingsError, TlsError, OSError) as error:
         return [_bad("objects", str(error), fault_of(error))]
     keys = [each["key"] for each in told["examples"]]
-    return [_unnamed(told["unnamed"], told["bytes"], told["orphans"], keys)]
+    return [_unnamed(told, keys)]
 
 
 async def _compared(settings: Settings) -> list[Finding]:
@@ -272,7 +272,7 @@ async def _compared(settings: Settings) -> list[Finding]:
         ) as error:
             return [_bad("log", str(error), fault_of(error))]
         keys = [info.key for info in found.examples]
-        return [_unnamed(found.objects, found.bytes, found.orphans, keys)]
+        return [_unnamed(found.view(), keys)]
 
 
 async def _lost_log(settings: Settings) -> list[Finding]:
@@ -308,16 +308,21 @@ async def machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -
     return machine
 
 
-def _unnamed(count: int, total_bytes: int, orphans: int, keys: list[str]) -> Finding:
+def _unnamed(found: Mapping[str, Any], keys: list[str]) -> Finding:
+    count, orphans = found["unnamed"], found["orphans"]
+    kept = found.get("kept", 0)  # An agent of an older release does not say.
     if count == 0:
         return Finding("objects", bad=False, text="the log names all that there are")
+    text = f"{count} ({found['bytes']} bytes) that the log does not name: "
+    if count > kept:
+        text += (
+            f"{count - kept} were put and not committed before an agent was killed. {orphans} of them are older than every"
+            " live agent and will be deleted, the others when the agents were started again. "
+        )
+    if kept:
+        text += f"{kept} are of an era that is over, may hold what was lost with its log, and are never deleted. "
     listed = ", ".join(keys) + (", …" if count > len(keys) else "")
-    text = (
-        f"{count} ({total_bytes} bytes) that the log does not name: put and not committed before an"
-        f" agent was killed. {orphans} of them are older than every live agent and will be deleted,"
-        f" the others when the agents were started again: {listed}"
-    )
-    return Finding("objects", bad=False, text=text)
+    return Finding("objects", bad=False, text=f"{text}They are {listed}")
 
 
 def exists(url: str) -> bool:

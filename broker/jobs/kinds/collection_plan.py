@@ -104,9 +104,12 @@ def orphans(
     """
     if begun_ms is not None:
         for object_id, info in unnamed(machine, infos):
-            era_is_over = leader_epoch(Position(object_id.incarnation)) < machine.eras.leader_epoch
-            if info.modified_ms < begun_ms and not era_is_over:
+            if info.modified_ms < begun_ms and not is_of_past_era(machine, object_id):
                 yield object_id
+
+
+def is_of_past_era(machine: Machine, object_id: ObjectId) -> bool:
+    return leader_epoch(Position(object_id.incarnation)) < machine.eras.leader_epoch
 
 
 def begun_ms(machine: Machine, checkpoints: Mapping[LogCheckpoint, int]) -> int | None:

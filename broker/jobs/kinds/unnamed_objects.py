@@ -25,6 +25,8 @@ class UnnamedObjects(NamedTuple):
     bytes: int
     orphans: int
     """Those of them that the collection may delete."""
+    kept: int
+    """Those of them that it never does: what an era that is over has lost (`broker.recovery`)."""
     examples: tuple[ObjectInfo, ...]
     """The first in the order of keys."""
 
@@ -34,6 +36,7 @@ class UnnamedObjects(NamedTuple):
             "unnamed": self.objects,
             "bytes": self.bytes,
             "orphans": self.orphans,
+            "kept": self.kept,
             "examples": [
                 {"key": each.key, "bytes": each.length, "modified_ms": each.modified_ms}
                 for each in self.examples
@@ -41,7 +44,7 @@ class UnnamedObjects(NamedTuple):
         }
 
 
-NOTHING: Final = UnnamedObjects(0, 0, 0, ())
+NOTHING: Final = UnnamedObjects(0, 0, 0, 0, ())
 
 
 async def count(store: ObjectStore, machine: Machine) -> UnnamedObjects:
@@ -58,12 +61,15 @@ def found_in(
     found: UnnamedObjects, machine: Machine, page: Sequence[ObjectInfo], *, begun_ms: int | None
 ) -> UnnamedObjects:
     """With those of the next page of a listing; `begun_ms` as in `collection_plan.orphans`."""
-    infos = [each.info for each in collection_plan.unnamed(machine, page)]
+    unnamed = list(collection_plan.unnamed(machine, page))
+    infos = [each.info for each in unnamed]
+    past = [collection_plan.is_of_past_era(machine, each.object_id) for each in unnamed]
     orphans = list(collection_plan.orphans(machine, page, begun_ms=begun_ms))
     return UnnamedObjects(
         found.objects + len(infos),
         found.bytes + sum(info.length for info in infos),
         found.orphans + len(orphans),
+        found.kept + sum(past),
         (*found.examples, *infos)[:EXAMPLES_MAX],
     )
 

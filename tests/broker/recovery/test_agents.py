@@ -1,9 +1,14 @@
 """Agents of a cluster that lost its log: what clients of before are told, and what is listed as lost."""
 
+import asyncio
 import random
 
 import pytest
 
+from broker.check import check_report
+from broker.cli import doctor
+from broker.cli.checks import check_tool
+from broker.jobs.kinds import unnamed_objects
 from broker.recovery import recovery, unarchived
 from broker.recovery.rebuilding import Until
 from broker.recovery.recovery import Plan
@@ -19,6 +24,7 @@ from protocol.messages import (
 )
 from protocol.types import POSITION_ZERO
 from storage.formats.log_archive import ArchivedEntry, LogArchive, archive_key, encode_archive
+from tests.broker.cli.checks.test_check_tool import agent_at
 from tests.broker.recovery.disaster import unheard
 from tests.kit import requests
 from tests.kit.faults import FaultyStore, NoAnswerError, lost
@@ -142,6 +148,28 @@ async def test_what_is_written_in_the_next_era_comes_where_the_one_before_ended(
             (header.leader_epoch, record.value) for header, records in batches for record in records
         ]
         assert read == [(0, b"one"), (0, b"two"), (1, b"another three")]
+
+
+async def test_objects_of_an_era_that_is_over_are_not_told_to_be_deleted_ever() -> None:
+    place, planned = await lost_log()
+    await begin(place, planned)
+    async with agent_of(place, NO_JOBS) as running:
+        await running.until(ready=True)
+        client = await running.connect()
+        assert await client.produce("t", [b"another three"]) == (ErrorCode.NONE, 2)
+        machine = running.agent.node.log_client.machine
+        found = await unnamed_objects.count(place.objects, machine)
+        checked = await asyncio.to_thread(
+            check_tool.ask, agent_at(running), deep=False, tell=unheard
+        )
+    assert (found.objects, found.orphans, found.kept) == (1, 0, 1)
+    said = "\n".join(check_report.lines(checked))
+    assert "1 of them are of an era that is over" in said
+    (key,) = [each.key for each in found.examples]
+    text = doctor._unnamed(found.view(), [key]).text
+    assert "1 are of an era that is over" in text
+    assert "deleted, the others" not in text
+    assert text.endswith(key)
 
 
 async def fetched(client: SocketClient, *, offset: int, epoch: int) -> ErrorCode:
