@@ -20,8 +20,14 @@ from broker.recovery.rebuilding import RecoveryError, Until
 from broker.recovery.recovery import Plan
 from broker.reports.log_lines import place
 from broker.reports.tables import table
-from coordinator.log.metadata_log import LiveSessionsError, LogError, MetadataLog
+from coordinator.log.metadata_log import (
+    LiveSessionsError,
+    LogError,
+    LogRefusedError,
+    MetadataLog,
+)
 from coordinator.snapshot.stream import SnapshotError
+from protocol.fault_codes import FaultCode, FaultError, Sentence, fault_of
 from storage.stores.object_store import ObjectStore, StoreError
 
 TOLD_MAX: Final = 10
@@ -73,8 +79,16 @@ async def _refused(
     try:
         await recovery.check_log(store, log, planned)
     except (RecoveryError, LogError) as error:
-        return str(error)
+        return str(_said(settings, error))
     return None
+
+
+def _said(settings: Settings, error: FaultError) -> Sentence:
+    """The error, with what to do about a file that is no log any more."""
+    is_file = settings.log_url.startswith("sqlite:") and isinstance(error, LogRefusedError)
+    if is_file and error.fault is not FaultCode.DATA_FOLDER_IN_USE:
+        return Sentence(f"{error}. Move what is damaged away, with -wal and -shm", error.fault)
+    return Sentence(str(error), error.fault)
 
 
 @contextlib.asynccontextmanager
@@ -94,7 +108,8 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[ObjectStore, Metada
                 " seconds"
             ) from error
         except (RecoveryError, LogError, StoreError) as error:
-            raise ToolError.of(error) from error
+            said = _said(settings, error)
+            raise ToolError(said, fault=fault_of(said)) from error
         except SnapshotError as error:
             raise ToolError(str(error)) from error
 

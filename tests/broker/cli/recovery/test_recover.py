@@ -1,6 +1,7 @@
 """`frazil recover`: what it says, that it asks, and what it refuses."""
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,35 @@ def test_mistakes_are_told_in_a_sentence(
         main(["recover", *arguments])
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("frazil recover: ")
+
+
+@pytest.mark.real_loop
+async def test_a_log_file_that_is_damaged_is_told_to_be_moved_away_and_one_in_use_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = await lost(monkeypatch)
+    path = tmp_path / "log.db"
+    path.write_bytes(b"no database at all" * 999)
+    given = settings_of(f"cluster.id={CLUSTER}", f"log=sqlite://{path}")
+
+    def open_adapters(_settings: object) -> object:
+        return world.store, SqliteLog(path)
+
+    monkeypatch.setattr(recovery_tool, "open_adapters", open_adapters)
+    with pytest.raises(ToolError, match="Move what is damaged away"):
+        await recovery_tool.recover(given, NOTHING, ask=unasked, tell=unheard)
+    (line,) = await recovery_tool.dry_run(given, NOTHING, as_json=True, tell=unheard)
+    assert "Move what is damaged away" in json.loads(line)["refused"]
+    path.unlink()
+    async with aclosing(SqliteLog(path)) as owner:
+        await owner.head()
+        with pytest.raises(ToolError, match=r"in use by another process; [^.]*$"):
+            await recovery_tool.recover(given, NOTHING, ask=unasked, tell=unheard)
+    await recovery_tool.recover(given, NOTHING, ask=lambda _lines: None, tell=unheard)
+
+
+def unasked(_lines: list[str]) -> None:
+    pytest.fail("it asks")
 
 
 @pytest.mark.parametrize("flags", [["--dry-run"], ["--yes"]])
