@@ -11,7 +11,7 @@ entries is never later
 * than the object store's clock when it was read last, plus what the boot-time clock has counted
   since (a wall clock that was wrong before the agent began);
 
-the latter two with a tolerance. A clock that is behind keeps things for longer, nothing else.
+the latter two with a tolerance. A clock that is behind keeps things for longer.
 
 The wall clock is believed when the agent begins, and whenever the store's agrees with it. When the two
 agree on another time than before (NTP set a clock that was wrong at the agent's start; the machine slept,

@@ -117,6 +117,7 @@ async def _work(channel: Channel, hello: dict[str, Any]) -> None:
         jobs=JOBS,
         memory=WorkerMemory(None if budget is None else Budget(*budget)),
         orders=Orders(int(hello["rounds_in_ms"]), channel.last_archive),
+        now_ms=now_ms,
     )
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -104,7 +104,7 @@ def _due_now(context: JobContext, partition: Partition, read: Mapping[Span, int]
         return None  # What holds records for the export cannot be said to all agents yet.
     exported = machine.exports.offset(partition.topic_id, partition.partition)
     return retention_plan.due(
-        partition, settings, time_ms=machine.time_ms, exported=exported, read=read
+        partition, settings, time_ms=context.time_ms(), exported=exported, read=read
     )
 
 

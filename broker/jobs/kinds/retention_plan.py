@@ -1,7 +1,7 @@
 """Plans which records expire, and which rows are dropped. Pure.
 
 Kafka's rules (`UnifiedLog.deleteOldSegments`) with rows for segments: leading rows go whose newest
-record is older than retention.ms by the machine's time, and leading rows without which there are
+record is older than retention.ms by the machine's time (and the wall clock: `JobContext.time_ms`), and leading rows without which there are
 still retention.bytes. A row without any timestamp goes with a later one. A page counts as one
 row. Both hold only where cleanup.policy has delete; what a client deleted goes anywhere.
 

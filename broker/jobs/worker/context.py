@@ -6,7 +6,8 @@ and then nothing is lost but work: what it proposed is checked again by apply, a
 command has named are collected. Rounds of different kinds run beside each other over the same
 machine; of one kind there is one at a time.
 
-Time is `machine.time_ms` and no other clock. Errors of the store: what may succeed later is
+Time is `machine.time_ms`; what goes by the time that people write into records also waits for the wall
+clock (`time_ms`). Errors of the store: what may succeed later is
 repeated in here, for ever; ObjectNotFoundError (plan again), ObjectExistsError (take the next
 number) and StoreRefusedError are the job's.
 """
@@ -128,8 +129,9 @@ class JobContext:
         stats: JobStats | None = None,
         memory: WorkerMemory | None = None,
         requested: bool = False,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`on_applied` registers a callback and returns what takes it off again; `pace` is
+        """`now_ms`: the wall clock. `on_applied` registers a callback and returns what takes it off again; `pace` is
         awaited with the bytes of every read and put, `send_report` proposes without waiting."""
         self.kind = kind
         self.cluster = ClusterIdentity(settings.cluster_id, ERA)
@@ -147,6 +149,7 @@ class JobContext:
         """To be asked before much of it is taken."""
         self.requested = requested
         """Somebody asked for this round: look at everything."""
+        self._now_ms = now_ms
         self._propose = propose
         self._on_applied = on_applied
         self._numbers = ObjectNumbers(machine, incarnation) if numbers is None else numbers
@@ -157,6 +160,15 @@ class JobContext:
         self._progress: tuple[int, int, str] | None = None
         self._said = False
         """Something of this round is in the log."""
+
+    def time_ms(self) -> int:
+        """The machine's time, but not later than the wall clock's.
+
+        The machine's never goes back: where the only clock was ahead for a moment (an embedded agent's, whose store
+        has the same one), records that are written afterwards would be too old as soon as they come.
+        """
+        time_ms = self.machine.time_ms
+        return time_ms if self._now_ms is None else min(time_ms, self._now_ms())
 
     async def propose(self, command: Command) -> Outcome:
         """Put `command` into the log; what apply said, once this machine has applied it.

@@ -104,13 +104,16 @@ class Worker:
         stats: WorkerStats | None = None,
         memory: WorkerMemory | None = None,
         orders: Orders | None = None,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
+        """`now_ms`: the wall clock."""
         self.stats = WorkerStats() if stats is None else stats
         self.machine = Machine()
         self.started = False
         """The log's end was reached."""
         self._memory = WorkerMemory() if memory is None else memory
         self._orders = Orders() if orders is None else orders
+        self._wall_ms = now_ms
         self._archiver = Archiver(
             link,
             machine=self.machine,
@@ -310,6 +313,7 @@ class Worker:
             stats=stats,
             memory=self._memory,
             requested=asked,
+            now_ms=self._wall_ms,
         )
 
     async def _propose(self, kind: JobKind, command: Command) -> Outcome:

@@ -425,6 +425,7 @@ class World:
             stats=self.stats[kind],
             pace=pace,
             requested=requested,
+            now_ms=lambda: self.clock_ms,
         )
         stopped = False
         try:

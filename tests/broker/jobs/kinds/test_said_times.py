@@ -188,3 +188,17 @@ def test_what_is_kept_for_its_export_is_not_given_up_for_what_its_header_says(wo
     produce(world, place, saying(data, read_header(data).base_timestamp))
     run(world, JobKind.RETENTION)
     assert world.row(place).log_start == 0
+
+
+@pytest.mark.promise("P6")
+def test_records_written_after_a_clock_was_ahead_stay_as_long_as_those_before(world):
+    """The machine's time never goes back, so it is ahead for as long as the clock was."""
+    world.pass_time(30 * 24 * HOUR_MS)
+    world.clock_ms -= 30 * 24 * HOUR_MS
+    place = topic(world)
+    produce(world, place, batch(world, 0, 10))
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    world.pass_time(RETENTION_MS + 100)
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 2
