@@ -237,6 +237,9 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         if self._lock is None:
             self._take_lock()
+        # A new one has what users log in with, so it is its owner's, as objects in a folder are; SQLite gives
+        # those beside it the same rights.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)

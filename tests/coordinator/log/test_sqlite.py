@@ -108,7 +108,6 @@ async def test_appends_that_wait_share_a_commit(
 async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
     commit, gate = _Worker._commit, threading.Event()
 
     def waiting(worker, jobs):
@@ -117,6 +116,7 @@ async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_n
 
     async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
         session = await written(log, 2)
+        monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
         with monkeypatch.context() as patch:
             patch.setattr(_Worker, "_commit", waiting)
             for n in (2, 2):
@@ -132,7 +132,6 @@ async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_n
 async def test_what_was_given_up_takes_effect_before_what_is_called_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
     done, gate = list[str](), threading.Event()
 
     def wait() -> None:
@@ -145,6 +144,7 @@ async def test_what_was_given_up_takes_effect_before_what_is_called_after_it(
 
     async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
         session = await written(log, 2)
+        monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
         with pytest.raises(LogUnavailableError, match="did not answer within"):
             await log.append_after(wait, session, 2, b"2")
         gate.set()
@@ -321,6 +321,18 @@ async def test_failed_write_is_unknown_and_can_be_repeated(
             await log.append(session, 4, b"4")
         assert await log.append(session, 3, b"3") == await log.head()
         assert [entry.n for entry in await first_batch(log)] == [0, 1, 2, 3]
+
+
+async def test_a_new_log_is_its_owners_alone_and_an_old_ones_rights_stay(tmp_path: Path) -> None:
+    """It has what users log in with; objects of a store in a folder are their owner's, too."""
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        await written(log, 2)
+        rights = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob("log.db*")}
+        assert rights == dict.fromkeys(["log.db", "log.db-wal", "log.db-shm", "log.db.lock"], 0o600)
+    (tmp_path / "log.db").chmod(0o640)
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        await written(log, 2)
+        assert (tmp_path / "log.db-wal").stat().st_mode & 0o777 == 0o640
 
 
 async def test_log_of_the_format_before_is_read_and_can_be_cut(tmp_path: Path) -> None:
