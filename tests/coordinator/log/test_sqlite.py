@@ -108,6 +108,7 @@ async def test_appends_that_wait_share_a_commit(
 async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.5)
     commit, gate = _Worker._commit, threading.Event()
 
     def waiting(worker, jobs):
@@ -116,7 +117,6 @@ async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_n
 
     async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
         session = await written(log, 2)
-        monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
         with monkeypatch.context() as patch:
             patch.setattr(_Worker, "_commit", waiting)
             for n in (2, 2):
@@ -132,6 +132,7 @@ async def test_call_that_is_not_answered_in_time_is_unknown_and_the_others_are_n
 async def test_what_was_given_up_takes_effect_before_what_is_called_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.5)
     done, gate = list[str](), threading.Event()
 
     def wait() -> None:
@@ -144,7 +145,6 @@ async def test_what_was_given_up_takes_effect_before_what_is_called_after_it(
 
     async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
         session = await written(log, 2)
-        monkeypatch.setattr("coordinator.log.sqlite.CALL_S_MAX", 0.05)
         with pytest.raises(LogUnavailableError, match="did not answer within"):
             await log.append_after(wait, session, 2, b"2")
         gate.set()
