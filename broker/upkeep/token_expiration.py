@@ -1,7 +1,8 @@
 """Delegation tokens that have ended are removed, by the oldest live agent, now and then.
 
 Every `delegation.token.expiry.check.interval.ms`. What has ended is judged by the machine's time, which
-is no agent's alone, and again by `apply`: a token that was renewed meanwhile stays. A sweep that ends
+is no agent's alone, and the wall clock, by which a token was issued (the machine's time stays ahead where the only clock
+once was); and again by `apply`: a token that was renewed meanwhile stays. A sweep that ends
 early leaves the rest to the next one.
 """
 
@@ -31,7 +32,7 @@ async def sweep(node: Node) -> None:
     oldest = next(iter(machine.incarnations), None)
     if incarnation is None or oldest is None or oldest.incarnation != incarnation:
         return
-    time_ms = machine.time_ms
+    time_ms = min(machine.time_ms, node.now_ms())
     ended = [token.token_id for token in machine.delegation_tokens if token.has_ended(time_ms)]
     for first in range(0, len(ended), TOKENS_PER_COMMAND_MAX):
         some = tuple(ended[first : first + TOKENS_PER_COMMAND_MAX])

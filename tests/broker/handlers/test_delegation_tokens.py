@@ -283,6 +283,17 @@ async def test_tokens_that_have_ended_are_swept_and_others_stay(world):
         assert [token.token_id for token in one.machine.delegation_tokens] == [kept]
 
 
+@pytest.mark.promise("P6")
+async def test_tokens_that_are_issued_after_a_clock_was_ahead_are_not_swept(world):
+    """The machine's time is still where that clock was."""
+    async with world.agents("one", **SERVED) as (one,):
+        kept = (await create(one)).token_id
+        one.machine.time_ms += 365 * 86_400_000
+        await token_expiration.sweep(one.node)
+        await one.log_client.barrier()
+        assert [token.token_id for token in one.machine.delegation_tokens] == [kept]
+
+
 async def test_the_hmac_is_in_no_log_no_snapshot_and_in_nothing_that_is_shown(world):
     async with world.agents("one", **SERVED) as (one,):
         made = await create(one)
