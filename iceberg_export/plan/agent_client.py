@@ -20,7 +20,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 from typing_extensions import override
 
-from iceberg_export.errors import AgentError, PlanError
+from iceberg_export.errors import AgentError, ExportError, PlanError
 from iceberg_export.plan.splits import PartitionPlan, TopicPlan, join_parts, merge_plans, parse_plan
 from iceberg_export.plan.trust import NOT_PINNED, PinnedStore, check_store
 from iceberg_export.table.topic_settings import PREFIX
@@ -406,7 +406,7 @@ class Pinned:
         self._thread.join()
         try:
             self._client.unpin(self._name)
-        except AgentError as failure:
+        except ExportError as failure:
             # It expires by itself; a finished export must not fail for it.
             self.lost = str(failure)
 
@@ -415,5 +415,6 @@ class Pinned:
             try:
                 self._client.pin(self._name, self._lifetime_ms)
                 self.lost = None
-            except AgentError as failure:
+            except ExportError as failure:
+                # Of an agent, or of a file of its token that is being swapped: neither ends this thread.
                 self.lost = str(failure)
