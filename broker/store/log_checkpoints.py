@@ -95,10 +95,11 @@ class LogCheckpoints:
             self._begun = reached.incarnation
         if not reached.is_first:
             await self._write(reached)
+        # What fails behind this is not done again: an agent would go on in an era that is over.
+        await check_era(self._store, era_of(reached.position))
         before, self._put = self._put, reached
         if before is not None and not before.is_first:
             await self._store.delete([before.key])
-        await check_era(self._store, era_of(reached.position))
 
     async def _write(self, checkpoint: LogCheckpoint) -> None:
         await self._store.put_new(checkpoint.key, [checkpoint.encode(cluster_id=self._cluster_id)])

@@ -61,3 +61,31 @@ async def test_an_agent_whose_era_is_over_hears_of_it_when_it_tells_how_far_the_
         callback(Incarnation(position(1, 5)))
     with pytest.raises(ClusterMismatchError, match="era 1 is over: eras/0002"):
         await checkpoints.run()
+
+
+@pytest.mark.parametrize("failing", ["list_after", "delete"])
+async def test_an_agent_whose_era_is_over_hears_of_it_though_the_store_failed_meanwhile(
+    failing: str,
+) -> None:
+    store = FaultyStore(MemoryStore())
+    begun = []
+    log_client = SimpleNamespace(
+        machine=SimpleNamespace(position=position(1, 9)),
+        on_incarnation=begun.append,
+        on_applied=lambda _callback: None,
+    )
+    checkpoints = LogCheckpoints(store, log_client, cluster_id="c")
+    (begin,) = begun
+    running = asyncio.ensure_future(checkpoints.run())
+    begin(Incarnation(position(1, 5)))
+    await asyncio.sleep(20)
+    assert not running.done()
+    await store.put_new(era_key(2), [b"how it began"])
+    store.before[failing] = refused(StoreUnavailableError("away"))
+    log_client.machine.position = position(1, 12)
+    begin(Incarnation(position(1, 5)))
+    await asyncio.sleep(60)
+    store.before.clear()
+    async with asyncio.timeout(60):
+        with pytest.raises(ClusterMismatchError, match="era 1 is over: eras/0002"):
+            await running
