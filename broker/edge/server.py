@@ -26,7 +26,7 @@ from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits, changed_limits, limits_of
 from broker.edge.muting import Mutes
 from broker.edge.places import Guest, Pace, Places
-from broker.edge.pressure import RequestMemory
+from broker.edge.pressure import DUE_BYTES, RequestMemory
 from broker.edge.starts import Starts
 from broker.edge.tls_transport import Shaker, TlsTransport
 from broker.node import Node
@@ -307,7 +307,8 @@ class KafkaServer:
                     self._evict(guest, "silent", reason)
 
     def _shed_unsent(self) -> None:
-        """When answers that were not taken are more than requests may be: away with who takes none."""
+        """When answers that were not taken are more than requests may be: away with who takes none, or next
+        to none: bytes one by one would keep an answer of many MiB for days."""
         before = self._unsent
         unsent = {each.number: each.unsent_bytes for each in self.connections.values()}
         self._unsent = {number: size for number, size in unsent.items() if size}
@@ -315,7 +316,8 @@ class KafkaServer:
         for number, size in sorted(self._unsent.items(), key=lambda item: -item[1]):
             if excess <= 0:
                 break
-            if before.get(number) == size:
+            # More than before: it took all that it had, and was given more.
+            if 0 <= before.get(number, size + DUE_BYTES) - size < DUE_BYTES:
                 excess -= size
-                reason = f"it takes no answers, of which {size} bytes wait, and memory is full"
+                reason = f"it takes next to nothing of {size} bytes of answers, and memory is full"
                 self.connections[number].abort("unread", reason)

@@ -189,12 +189,15 @@ class WorkerProcess:
     async def run(self) -> None:
         """Start the process and serve it until cancelled. Raises WorkerEndedError,
         WorkerMemoryError, and what `propose` raises for a worker that must not go on."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise _not_started(error) from error
         try:
             process = await self._spawn(theirs.fileno())
         except OSError as error:
             ours.close()
-            raise WorkerEndedError(f"the worker cannot be started: {error}") from error
+            raise _not_started(error) from error
         finally:
             theirs.close()
         self._tell_start(process.pid)
@@ -366,6 +369,10 @@ class WorkerProcess:
     def _send(self, data: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(data)
+
+
+def _not_started(error: OSError) -> WorkerEndedError:
+    return WorkerEndedError(f"the worker cannot be started: {error}")
 
 
 def _how_it_ended(code: int, *, was_killed: bool) -> str:

@@ -72,13 +72,15 @@ class Life:
 
     async def run(self) -> Ended:
         """Start the process, and serve it until it has ended; when cancelled, kill it."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            return self._not_started(error)
         try:
             self._process = process = await self._spawn(theirs.fileno())
         except OSError as error:
             ours.close()
-            logger.warning("worker %s cannot be started: %s", self.name, error)
-            return Ended(CANNOT_START)
+            return self._not_started(error)
         finally:
             theirs.close()
         logger.info("a worker was started", extra={"worker": self.name, "pid": process.pid})
@@ -100,6 +102,10 @@ class Life:
         if self._served_s is not None:
             served_ms = int((asyncio.get_running_loop().time() - self._served_s) * 1000)
         return Ended(code, self._sentence, served_ms)
+
+    def _not_started(self, error: OSError) -> Ended:
+        logger.warning("worker %s cannot be started: %s", self.name, error)
+        return Ended(CANNOT_START)
 
     @property
     def pid(self) -> int | None:

@@ -192,6 +192,22 @@ async def test_over_the_memory_bound_who_takes_no_answers_is_cut_off_and_who_tak
         assert stage.node.stats.connections_closed == {"unread": 3}
 
 
+async def test_over_the_memory_bound_who_takes_a_byte_now_and_then_is_cut_off_too():
+    small = ConnectionLimits(frame_bytes_max=1 << 20, write_buffer_bytes=1000)
+    async with staged(limits=limits(connection=small, held_bytes_max=4 << 20)) as stage:
+        trickling = [stage.connect() for _ in range(6)]
+        for peer in trickling:
+            peer.transport.stuck = True
+            peer.send(*FETCH)
+            await stage.answer(-1, bytes(1 << 20))
+        for _ in range(60):
+            await asyncio.sleep(1)
+            for peer in trickling:
+                peer.transport.writes[0] = peer.transport.writes[0][1_000:]
+        assert [peer.closed for peer in trickling].count(True) == 2, "until there is room"
+        assert stage.node.stats.connections_closed == {"unread": 2}
+
+
 async def test_draining_answers_what_was_asked_and_then_closes():
     async with staged() as stage:
         producer, quiet, parked = stage.connect(), stage.connect(), stage.connect()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import signal
@@ -423,4 +424,16 @@ async def test_a_worker_that_cannot_be_started_is_told_in_a_sentence() -> None:
     ends = Ends(lambda _channel, _writer: asyncio.sleep(0))
     ends.agent._spawn = spawn
     with pytest.raises(WorkerEndedError, match="cannot be started: no memory"):
+        await ends.agent.run()
+
+
+async def test_a_worker_for_which_there_is_no_descriptor_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def exhausted() -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    ends = Ends(lambda _channel, _writer: asyncio.sleep(0))
+    monkeypatch.setattr(module.socket, "socketpair", exhausted)
+    with pytest.raises(WorkerEndedError, match=r"cannot be started: .*too many open files"):
         await ends.agent.run()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -76,6 +77,26 @@ async def test_a_worker_that_dies_is_started_again_in_its_seat_and_the_other_goe
         second.end(-11)
         again = await here.fakes.next()
         assert again.seat == second.seat
+        assert first.returncode is None
+
+
+async def test_a_worker_for_which_there_is_no_descriptor_is_started_later_and_the_other_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with scene() as here:
+        first, second = await here.two()
+        pair, failures = socket.socketpair, [errno.EMFILE, errno.ENFILE]
+
+        def exhausted() -> tuple[socket.socket, socket.socket]:
+            if failures:
+                raise OSError(failures.pop(), "too many open files")
+            return pair()
+
+        monkeypatch.setattr(life.socket, "socketpair", exhausted)
+        second.end(-9)
+        again = await here.fakes.next()
+        assert again.seat == second.seat
+        assert not failures
         assert first.returncode is None
 
 
