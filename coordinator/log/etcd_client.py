@@ -85,6 +85,10 @@ OTHERS_MAY = ("not supported for learner", "not leader")
 """Ends of what a member says that refuses what others do."""
 
 
+ASKS_WHO = "user name is empty"
+"""In what a member says that asks for a login, to a call without one."""
+
+
 class _AwayError(LogUnavailableError):
     fault = FaultCode.ETCD_UNREACHABLE
 
@@ -405,7 +409,11 @@ class EtcdClient:
         try:
             return await answer
         except grpc.aio.AioRpcError as error:
-            raise _translated(error.code(), error.details() or "") from error
+            details = error.details() or ""
+            if ASKS_WHO in details and self._options.user is not None:
+                # It did not when we asked for a token, and has been told to since.
+                raise _TokenError(details) from error
+            raise _translated(error.code(), details) from error
         except _BrokenStreamError as error:
             raise _AwayError(f"the stream ended: {error}") from error
         except asyncio.CancelledError:
@@ -570,7 +578,7 @@ def _translated(code: grpc.StatusCode, details: str) -> Exception:
         return _AwayError(f"{code.name}: {details}")
     if code == grpc.StatusCode.UNAUTHENTICATED or "auth store is old" in details:
         return _TokenError(details)
-    if "user name is empty" in details:
+    if ASKS_WHO in details:
         return _DeniedError("etcd asks for a user and a password")
     return _DeniedError(f"etcd refuses: {code.name}: {details}")
 

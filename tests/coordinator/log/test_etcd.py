@@ -329,3 +329,20 @@ async def test_user_for_an_etcd_without_login_is_no_obstacle(etcd: EtcdServer) -
     prefix = etcd.new_prefix()
     async with log_on(*etcd.endpoints, prefix=prefix, options=user) as log:
         assert await log.head() == 0
+
+
+async def test_an_etcd_that_asks_for_a_login_from_some_moment_on_gets_it(
+    own_etcd: EtcdServer,
+) -> None:
+    """The way to turn it on: first all agents have user and password, then etcd asks for them."""
+    user = EtcdOptions(user="root", password="secret")
+    async with log_on(*own_etcd.endpoints, options=user) as log:
+        session = await opened(log)
+        async with aclosing(log.tail(Position(0))) as reading:
+            await take(reading, 1)
+            enable_login(own_etcd)
+            await log.append(session, 1, b"x")
+            await log.keep_alive(session.id)
+            await take(reading, 1)
+        async with aclosing(log.tail(Position(0))) as reading:
+            await take(reading, 2)
