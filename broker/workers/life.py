@@ -19,6 +19,7 @@ from broker.workers.messages import (
     What,
     decode,
     encode,
+    encode_told,
     length_of,
 )
 from broker.workers.supervision import Ended
@@ -182,7 +183,7 @@ class Life:
                 raise MessageError(f"a worker does not send {what.name}")
 
     async def _answer(self, ticket: int, subject: Subject) -> None:
-        self._send(What.TOLD, ticket=ticket, value=await self._joined(subject))
+        self._write(encode_told(What.TOLD, ticket, await self._joined(subject)))
 
     async def _ping(self) -> None:
         while True:
@@ -196,5 +197,8 @@ class Life:
             self._send(What.PING)
 
     def _send(self, what: What, **fields: Any) -> None:
+        self._write(encode(what, **fields))
+
+    def _write(self, data: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(encode(what, **fields))
+            self._writer.write(data)

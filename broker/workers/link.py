@@ -20,6 +20,7 @@ from broker.workers.messages import (
     What,
     decode,
     encode,
+    encode_told,
     length_of,
 )
 from coordinator.log.metadata_log import LogError
@@ -94,14 +95,17 @@ class Link:
             logger.error("%s", sentence)  # noqa: TRY400 - Nobody else tells it.
 
     async def ask(self, subject: Subject) -> Any:
-        """What all workers say. Raises TimeoutError when the supervisor does not answer."""
+        """What all workers say. Raises TimeoutError when the supervisor does not answer, or cannot say it."""
         self._tickets += 1
         ticket = self._tickets
         future = self._asked[ticket] = asyncio.get_running_loop().create_future()
         self._send(What.ASK, ticket=ticket, subject=subject.value)
         try:
             async with asyncio.timeout(ASK_S):
-                return await future
+                value = await future
+            if value is None:
+                raise TimeoutError
+            return value
         finally:
             del self._asked[ticket]
 
@@ -129,11 +133,14 @@ class Link:
                 value = (await view.own_metrics()).decode()
             case Subject.READINESS:
                 value = view.readiness()
-        self._send(What.ANSWER, ticket=ticket, value=value)
+        self._write(encode_told(What.ANSWER, ticket, value))
 
     def _send(self, what: What, **fields: Any) -> None:
+        self._write(encode(what, **fields))
+
+    def _write(self, data: bytes) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(encode(what, **fields))
+            self._writer.write(data)
 
     def _exactly(self, count: int) -> bytes:
         data = b""

@@ -70,9 +70,20 @@ class Message(NamedTuple):
 
 
 def encode(what: What, **fields: Any) -> bytes:
+    """Raises MessageError when it is too long."""
     body = json.dumps({"what": what.value, **fields}).encode()
-    assert len(body) <= BYTES_MAX
+    if len(body) > BYTES_MAX:
+        raise MessageError(f"a message of {len(body)} bytes")
     return HEAD.pack(len(body)) + body
+
+
+def encode_told(what: What, ticket: int, value: Any) -> bytes:
+    """Without the value when that is too long: whoever asked goes on as if nobody had answered. Many clients
+    that push metrics (`telemetry.metrics.bytes`) make a page as long as that."""
+    try:
+        return encode(what, ticket=ticket, value=value)
+    except MessageError:
+        return encode(what, ticket=ticket, value=None)
 
 
 def length_of(head: bytes) -> int:

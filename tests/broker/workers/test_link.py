@@ -10,6 +10,7 @@ import pytest
 
 from broker.environment import boot_ms
 from broker.workers import link as link_module
+from broker.workers import messages
 from broker.workers.link import Link
 from broker.workers.messages import (
     HEAD,
@@ -143,6 +144,24 @@ async def test_where_the_supervisor_is_silent_it_speaks_for_itself(
         assert status == 200
         assert "frazil_connections" in text
         assert await running.http("GET", "/health/ready") == (200, {"ready": True, "reasons": []})
+
+
+async def test_where_a_page_is_too_long_to_pass_on_a_worker_speaks_for_itself_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with worker() as (running, supervisor):
+        asking = asyncio.create_task(running.http("GET", "/metrics"))
+        asked = await supervisor.expect(What.ASK)
+        supervisor.send(What.TOLD, ticket=asked.ticket, value=None)
+        status, text = await asking
+        assert status == 200
+        assert "frazil_connections" in text
+        monkeypatch.setattr(messages, "BYTES_MAX", 1000)
+        supervisor.send(What.TELL, ticket=7, subject=Subject.METRICS.value)
+        answer = await supervisor.expect(What.ANSWER)
+        assert (answer.ticket, answer.fields["value"]) == (7, None)
+        supervisor.send(What.PING)
+        await supervisor.expect(What.PONG)
 
 
 async def test_a_worker_leaves_when_it_is_told_to() -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.config.settings import load
-from broker.workers import life, supervisor
+from broker.workers import life, messages, supervisor
 from broker.workers.messages import Subject, What
 from broker.workers.seats import Seat
 from broker.workers.supervisor import Supervisor, WorkersError
@@ -209,6 +209,23 @@ async def test_metrics_of_a_worker_that_died_stay_in_the_sums() -> None:
         told = (await first.expect(What.TOLD)).fields["value"]
         assert "\nfrazil_requests_total 10.0\n" in told
         assert 'frazil_worker_up{worker="w2"} 0.0' in told
+
+
+async def test_a_page_that_is_too_long_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "# TYPE pushed gauge\n" + "".join(f'pushed{{client="{n}"}} 1.0\n' for n in range(100))
+    async with scene() as here:
+        first, second = await here.two()
+        monkeypatch.setattr(messages, "BYTES_MAX", 2 * len(page))
+        for ticket in (1, 2):
+            first.send(What.ASK, ticket=ticket, subject=Subject.METRICS.value)
+            await first.answer(page)
+            await second.answer(page)
+            assert (await first.expect(What.TOLD)).fields == {
+                "what": "told",
+                "ticket": ticket,
+                "value": None,
+            }
+        assert (first.returncode, second.returncode) == (None, None)
 
 
 async def test_who_says_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
