@@ -8,8 +8,9 @@ agent has tables without any server. All else (REST, Glue, Hive, SQL on Postgres
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,7 +45,24 @@ mend()
 Identifier = tuple[str, str]
 Result = TypeVar("Result")
 
+
+_OF_EXTRAS = {
+    "thrift.Thrift": "TException",
+    "google.api_core.exceptions": "GoogleAPIError",
+    "google.auth.exceptions": "GoogleAuthError",
+}
+"""What the clients of Hive and BigQuery raise, by module: no OSError, also where nobody answers."""
+
+
+def _errors_of_extras() -> Iterator[type[Exception]]:
+    """Yields those of clients that are installed."""
+    for module, name in _OF_EXTRAS.items():
+        with contextlib.suppress(ImportError):
+            yield getattr(import_module(module), name)
+
+
 CATALOG_ERRORS: tuple[type[Exception], ...] = (
+    *_errors_of_extras(),
     BotoCoreError,
     ClientError,
     # What PyIceberg makes of 501.

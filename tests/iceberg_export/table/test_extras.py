@@ -1,5 +1,8 @@
-"""Catalogs whose packages are missing: the error names the extra of Frazil that brings them."""
+"""Catalogs that need packages more: a missing one is told with the extra of Frazil that brings it, and what
+their clients raise is a catalog's error."""
 
+import os
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -48,3 +51,43 @@ def test_a_missing_package_is_told_with_its_extra(told, missing, extra, monkeypa
     ):
         open_catalog(told, tmp_path)
     assert extra in EXTRAS
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("thrift.Thrift", "TException"),
+        ("google.api_core.exceptions", "GoogleAPIError"),
+        ("google.auth.exceptions", "GoogleAuthError"),
+    ],
+)
+def test_what_the_client_of_another_catalog_raises_is_a_catalogs_error(module, name, tmp_path):
+    """Stands in for the client, whose errors are made of nothing but Exception."""
+    *packages, last = module.split(".")
+    folder = tmp_path.joinpath(*packages)
+    folder.mkdir(parents=True)
+    for depth in range(1, len(packages) + 1):
+        tmp_path.joinpath(*packages[:depth], "__init__.py").touch()
+    (folder / f"{last}.py").write_text(f"class {name}(Exception): pass\nclass Away({name}): pass\n")
+    program = f"""
+from {module} import Away
+from iceberg_export.errors import CatalogError
+from iceberg_export.table.catalog import guarded
+
+def call():
+    raise Away("nobody answers")
+
+try:
+    guarded("load table a.b", call)
+except CatalogError as error:
+    print(error)
+"""
+    path = os.pathsep.join([str(tmp_path), str(Path.cwd())])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "cannot load table a.b: nobody answers\n", done.stderr
