@@ -23,6 +23,7 @@ from coordinator.commands.table_commands import TABLES_LEVEL, ExpireHeldRecords,
 from coordinator.tables.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.types import Position, TopicId
+from storage.formats import cluster_identity
 from storage.formats.batches import DamagedSpanError
 from storage.formats.spans import Page, Span
 from storage.formats.walk import newest_in
@@ -81,11 +82,15 @@ async def _due(context: JobContext, partition: Partition, read: dict[Span, int])
 
 async def _newest_of(context: JobContext, spans: Sequence[Span]) -> dict[Span, int]:
     """Of the first spans, as many as are read at once. Whatever cannot be read goes by its word:
-    it would stay for ever."""
+    it would stay for ever. Raises StoreError when nothing can be read, which says nothing of it."""
     lengths = accumulate(span.length for span in spans)
     some = spans[: max(1, sum(length <= READ_BYTES_MAX for length in lengths))]
     newest = {span: span.timestamp_max for span in some}
-    for span, data in (await read_spans(context, some)).items():
+    found = await read_spans(context, some)
+    if len(found) < len(newest):
+        # Credentials that are being changed, a wrong clock, a proxy that finds nothing.
+        await context.read(cluster_identity.KEY)
+    for span, data in found.items():
         try:
             newest[span] = newest_in(span, memoryview(data))
         except DamagedSpanError as error:

@@ -60,8 +60,9 @@ from coordinator.tables.partition import Partition
 from protocol import records
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
-from protocol.types import INCARNATION_NONE, Incarnation, Position, TopicId, position
+from protocol.types import ERA, INCARNATION_NONE, Incarnation, Position, TopicId, position
 from storage.formats.batches import Batches
+from storage.formats.cluster_identity import ClusterIdentity, claim_store
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.formats.page import decode_rows
 from storage.formats.spans import Item, Marker, ObjectId, Page, Span
@@ -167,6 +168,7 @@ class World:
         self.runner = asyncio.Runner()
         self.clock_ms = 1_000_000
         self.store = MemoryStore(lambda: self.clock_ms)
+        self.runner.run(claim_store(self.store, ClusterIdentity(settings.cluster_id, ERA)))
         self.machine = Machine()
         self.kept = UndeletedObjects()
         self.stats = {kind: JobStats() for kind in JobKind}

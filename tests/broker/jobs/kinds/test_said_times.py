@@ -8,8 +8,10 @@ from broker.config.topic_rules import TopicRules
 from broker.produce.validation import ValidBatch, validate
 from coordinator.commands.job_commands import JobKind
 from protocol.compression import Codec
+from protocol.fault_codes import FaultCode
 from protocol.records import Record, build_batch, read_header
 from storage.formats.spans import ObjectKind, Span
+from storage.stores.object_store import ObjectNotFoundError, StoreRefusedError
 from tests.broker.jobs.world import Place, World
 from tests.storage.lies import FAR_MS, saying
 
@@ -175,6 +177,33 @@ def test_records_that_cannot_be_read_go_by_their_row(caplog, world):
     run(world, JobKind.RETENTION)
     assert world.row(place).log_start == 2
     assert "cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreRefusedError("getting a chunk: AccessDenied", fault=FaultCode.STORE_DENIED),
+        StoreRefusedError("getting a chunk: RequestTimeTooSkewed", fault=FaultCode.CLOCK_SKEW),
+        ObjectNotFoundError("a proxy knows of nothing"),
+    ],
+)
+def test_where_nothing_can_be_read_no_record_goes_by_its_row(error, monkeypatch, world):
+    """Credentials that are being changed, or a clock that is wrong, say nothing of the records."""
+
+    async def get(_key: str, *_range: int) -> bytes:
+        raise error
+
+    place = topic(world)
+    data = batch(world, 500_000, 0)
+    produce(world, place, saying(data, read_header(data).base_timestamp))
+    with monkeypatch.context() as denied:
+        denied.setattr(world.store, "get", get)
+        denied.setattr(world.store, "get_range", get)
+        with pytest.raises(type(error), match=str(error)):
+            world.round(JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
 
 
 def test_what_is_kept_for_its_export_is_not_given_up_for_what_its_header_says(world):
