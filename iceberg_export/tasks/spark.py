@@ -192,14 +192,16 @@ class Tasks:
         def collect() -> None:
             try:
                 done.set_result(frame.collect())
-            except _spark_errors() as error:
+            except BaseException as error:  # noqa: BLE001 - Else whoever waits for it waits for ever.
                 done.set_exception(error)
 
         # Spark's own kind of thread, since it gives its connection to the JVM back.
         thread = InheritableThread(target=collect)
         thread.start()
         while not wait([done], POLL_S).done:
-            show()
+            # Where the JVM is gone, that is said by what it was to do.
+            with contextlib.suppress(*_spark_errors()):
+                show()
         thread.join()
         try:
             return done.result()
