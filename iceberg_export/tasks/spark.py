@@ -151,8 +151,9 @@ class Tasks:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at the same time."""
-        return int(self._session.sparkContext.defaultParallelism)
+        """Tasks that run at the same time. Raises SparkError."""
+        with _asking():
+            return int(self._session.sparkContext.defaultParallelism)
 
     def run(
         self,
@@ -170,13 +171,15 @@ class Tasks:
         assert len(payloads) == len(sizes)
         if not payloads:
             return []
-        context = self._session.sparkContext
-        shared = context.broadcast([pickle.dumps((task, payload)) for payload in payloads])
-        frame = self._session.range(0, len(payloads), 1, len(payloads)).mapInArrow(
-            _runner(shared), _RESULT
-        )
+        sent = [pickle.dumps((task, payload)) for payload in payloads]
+        with _asking():
+            shared = self._session.sparkContext.broadcast(sent)
+            frame = self._session.range(0, len(payloads), 1, len(payloads)).mapInArrow(
+                _runner(shared), _RESULT
+            )
         rows = self._collect(frame, lambda: self._show(title, sum(sizes), len(payloads)))
-        shared.unpersist()
+        with contextlib.suppress(*_spark_errors()):
+            shared.unpersist()
         outcomes = [pickle.loads(row.result) for row in rows]  # noqa: S301 - made by our tasks.
         for outcome in outcomes:
             if isinstance(outcome, ExportError):
@@ -218,6 +221,32 @@ class Tasks:
         # A JVM that is gone has stopped already.
         with contextlib.suppress(*_spark_errors()):
             self._session.stop()
+        _forget_dead_jvm()
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    """Around calls of the JVM, which may be gone: it was killed for its memory, say."""
+    try:
+        yield
+    except _spark_errors() as error:
+        raise SparkError(f"Spark does not answer: {_java_error_text(error)}") from error
+
+
+def _forget_dead_jvm() -> None:
+    """PySpark would go on asking the one that has died, whoever wants a session next."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - There is no other way.
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return
+    with contextlib.suppress(*_spark_errors()):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
 
 
 def _runner(shared: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
