@@ -34,6 +34,8 @@ then written anew from its beginning: where a file system need not find room for
 fsync takes two thirds of the time and of the work."""
 COMMIT_BYTES = 3 * 4096
 """Of a commit, besides entries: the pages of a table, of its index, and of the newest revision."""
+BUSY_MS_MAX = 5_000
+"""For another process to let go of what is needed to open the file: Python's own default."""
 WAL_KEPT_SHARE = 4
 """What became longer than so many times that is cut off."""
 
@@ -185,6 +187,9 @@ class SqliteFile:
         keeps = wal_bytes <= WAL_KEPT_SHARE * most
         self._kept_bytes = wal_bytes if keeps else 0
         try:
+            # Whoever reads the file meanwhile (a backup, a shell) may go on for long: what is needed for that is
+            # brought in later, and the log does not wait.
+            connection.execute("PRAGMA busy_timeout = 0")
             connection.execute(f"PRAGMA wal_checkpoint({'RESTART' if keeps else 'TRUNCATE'})")
         except sqlite3.Error as error:
             if is_damage(error):
@@ -192,6 +197,8 @@ class SqliteFile:
             # The disk is full, say. What was committed is in the file beside it, which goes on.
             logger.warning("the log %s is not brought into its file yet: %s", self._path, error)
             self._kept_bytes = wal_bytes
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS_MAX}")
         self._written_bytes = 0
         self._file = self._state()
 

@@ -540,3 +540,22 @@ async def test_file_beside_the_log_is_written_anew_and_not_made_longer(
                 *[log.append(session, 101 + other * 20 + n, bytes(30_000)) for n in range(20)]
             )
         assert wal.stat().st_size < 4_000_000
+
+
+async def test_who_reads_the_file_for_long_does_not_hold_up_the_log(tmp_path: Path) -> None:
+    """A shell, or whoever copies it. What is written meanwhile is brought into the file afterwards."""
+    path = tmp_path / "log.db"
+    wal = tmp_path / "log.db-wal"
+    async with aclosing(SqliteLog(path)) as log:
+        session = await written(log, 3)
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM entry").fetchone() == (3,)
+            for n in range(3, 25):
+                await log.append(session, n, bytes(1 << 20))
+            assert reader.execute("SELECT count(*) FROM entry").fetchone() == (3,)
+        assert wal.stat().st_size > 20 << 20
+        for n in range(25, 30):
+            await log.append(session, n, bytes(1 << 20))
+        assert wal.stat().st_size < 10 << 20
+        assert [entry.n for entry in await first_batch(log)] == list(range(30))
