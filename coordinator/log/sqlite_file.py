@@ -92,8 +92,12 @@ _FAULTS = {
 
 
 def fault_of_sqlite(error: sqlite3.Error) -> FaultCode | None:
-    """What SQLite's own code says; the upper bits of one only say more."""
-    return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    """What SQLite's own code says; the upper bits of one only say more, but for a file that has no room to be
+    mapped (the index of the WAL, at the start): that counts as an I/O error."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return FaultCode.DISK_FULL
+    return _FAULTS.get(code & 0xFF)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -140,9 +144,12 @@ class SqliteFile:
                 self._others = _others(self._connection)
             except sqlite3.Error as error:
                 self.close()
+                fault = fault_of_sqlite(error)
                 raise LogRefusedError(
-                    f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}",
-                    fault=fault_of_sqlite(error),
+                    f"the log {self._path} cannot be opened: its disk is full ({error})"
+                    if fault is FaultCode.DISK_FULL
+                    else f"{self._path} cannot be used as a log (is it one, whole and readable?): {error}",
+                    fault=fault,
                 ) from error
             except OSError as error:
                 self.close()

@@ -248,6 +248,22 @@ async def test_a_full_disk_is_told_with_its_code_and_what_was_not_written_can_be
         assert await log.append(session, 1, bytes(1 << 20)) == await log.head()
 
 
+@pytest.mark.fault_code("disk-full")
+async def test_a_log_for_which_the_disk_has_no_room_at_the_start_says_so(tmp_path: Path) -> None:
+    """The index of its write-ahead log cannot be made, which SQLite calls an I/O error."""
+    async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+        await written(log, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        async with aclosing(SqliteLog(tmp_path / "log.db")) as log:
+            with pytest.raises(LogRefusedError, match="its disk is full") as refused:
+                await log.head()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert refused.value.fault is FaultCode.DISK_FULL
+
+
 async def test_what_is_committed_is_answered_when_there_is_no_room_to_bring_it_into_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
