@@ -16,7 +16,7 @@ from broker.admin import listener, metrics
 from broker.admin.admin_view import AdminView
 from broker.admin.load_watch import LoadWatch
 from broker.admin.log_writes import LogWrites
-from broker.admin.memory_bound import connection_bytes, machine_bytes
+from broker.admin.memory_bound import connection_bytes, fetching_bytes, machine_bytes
 from broker.admin.numbers import numbers_of
 from broker.composition import Parts
 from broker.console import figure_pages, pages, record_pages, record_producing
@@ -120,6 +120,10 @@ def _sources(parts: Parts, served: Served) -> metrics.Sources:
             served.memory_bytes
             + machine_bytes(log_client.machine)
             + connection_bytes(node.stats.connections_open, tls=served.tls)
+            + fetching_bytes(
+                places=node.fetching.sessions.places_count,
+                watches=node.fetching.parked.watches_count,
+            )
         ),
         ready=lambda: not served.not_ready(),
         store_reachable=served.store_reachable,

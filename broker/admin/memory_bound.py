@@ -1,8 +1,8 @@
 """How much memory an agent takes at most: a sum of bounds, each kept by the part that has it.
 
 docs/design/bounded.md has the formula in words. Of these parts most are empty most of the time; all
-of them full at once is what a pod must have room for. What grows comes on top: connections, and
-what the cluster holds (`machine_bytes`), which the worker of the jobs, a process of its own, holds a
+of them full at once is what a pod must have room for. What grows comes on top: connections, what they
+fetch, and what the cluster holds (`machine_bytes`), which the worker of the jobs, a process of its own, holds a
 second time.
 """
 
@@ -32,6 +32,10 @@ CONNECTION_BYTES: Final = 8 << 10
 TLS_BYTES: Final = 88 << 10
 """More, of one that speaks TLS: OpenSSL has 20 KiB, and what was taken and not delivered is 64 KiB
 at most (`broker.edge.tls_transport`)."""
+PLACE_BYTES: Final = 440
+"""A partition in a fetch session: what is wanted of it, and what was said (`broker.fetch.sessions`)."""
+WATCH_BYTES: Final = 200
+"""A partition that a fetch waits for: 117 where many wait for it, 472 for the first of them (`broker.fetch.purgatory`)."""
 ROW_BYTES, WINDOW_BYTES, PARTITION_BYTES = 32, 114, 1024
 """In the machine (docs/design/costs.md)."""
 
@@ -70,6 +74,11 @@ def memory_bound(settings: Settings, *, request_bytes_max: int) -> int:
 def connection_bytes(count: int, *, tls: bool) -> int:
     """Of so many open connections. `tls`: an agent has listeners of TLS, and all may be of these."""
     return count * (CONNECTION_BYTES + (TLS_BYTES if tls else 0))
+
+
+def fetching_bytes(*, places: int, watches: int) -> int:
+    """Of so many partitions in fetch sessions, and so many that fetches wait for. Both have bounds of their own."""
+    return places * PLACE_BYTES + watches * WATCH_BYTES
 
 
 def machine_bytes(machine: Machine) -> int:

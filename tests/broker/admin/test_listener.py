@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.admin import metrics
+from broker.admin.memory_bound import PLACE_BYTES
 from broker.calls.shares import Owner
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
@@ -21,7 +22,9 @@ from broker.telemetry.subscriptions import NOTHING
 from coordinator.log.metadata_log import Session
 from coordinator.tables.partition import Partition
 from protocol.fault_codes import FaultCode
+from protocol.fetch import FetchPartition, FetchRequest
 from protocol.slices import finish
+from protocol.types import TopicId
 from storage.stores.object_store import StoreUnavailableError
 from tests.broker.agents import serving
 from tests.broker.fetch import jobs_by_hand
@@ -371,6 +374,23 @@ async def test_what_clients_pushed_is_on_the_page_behind_the_agents_own_metrics(
         _, page = await running.http("GET", "/metrics")
         assert f"kafka_client_a_b{{{labels.decode()}}} 1.5" in page.splitlines()
         assert page.index("frazil_ready") < page.index("kafka_client_a_b")
+
+
+async def test_what_clients_fetch_counts_in_what_the_agent_takes_at_most() -> None:
+    async with with_records() as running:
+
+        async def bound() -> int:
+            _, page = await running.http("GET", "/metrics")
+            found = [
+                each for each in page.splitlines() if each.startswith("frazil_memory_bound_bytes ")
+            ]
+            return int(float(found[0].split()[1]))
+
+        before, fetching = await bound(), running.agent.node.fetching
+        wanted = [FetchPartition(at, 0, 1 << 20) for at in range(1000)]
+        topics = [(None, TopicId(bytes(16)), wanted)]
+        fetching.sessions.open(13, FetchRequest(500, 1, 1 << 26, 0, topics, 0, 0), 0)
+        assert await bound() - before == 1000 * PLACE_BYTES
 
 
 async def test_every_metric_of_the_table_is_on_the_page() -> None:
