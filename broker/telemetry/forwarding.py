@@ -86,7 +86,8 @@ class Forwarder:
             ) as answer:
                 if not answer.ok or answer.status >= 300:
                     trouble = f"it answers {answer.status}"
-        except (OSError, ClientError) as error:  # OSError: TimeoutError, too.
+        # OSError: TimeoutError, too. ValueError: of a name that can be nobody's, two dots in a row say.
+        except (OSError, ClientError, ValueError) as error:
             trouble = str(error) or type(error).__name__
         self._count("sent" if trouble is None else "failed")
         if trouble is not None and not self._is_away:

@@ -324,7 +324,12 @@ class AgentClient:
                 f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {message or error.reason}",
                 fault=fault,
             ) from error
-        except (URLError, HTTPException, OSError) as error:
+        except (
+            URLError,
+            HTTPException,
+            OSError,
+            UnicodeError,
+        ) as error:  # The last of a name like a..b.
             reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 said = (

@@ -195,7 +195,12 @@ class RegistryClient:
                 body = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             return _refused(address, path, error, absent)
-        except (URLError, HTTPException, OSError) as error:
+        except (
+            URLError,
+            HTTPException,
+            OSError,
+            UnicodeError,
+        ) as error:  # The last of a name like a..b.
             reason = getattr(error, "reason", error)
             raise _AwayError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(body) > ANSWER_BYTES_MAX:

@@ -97,6 +97,17 @@ async def test_a_collector_that_is_away_costs_payloads_and_nothing_else(caplog):
     assert forwarder.counts == {"failed": 1}
 
 
+@pytest.mark.parametrize("host", ["collector..svc", "a" * 64, "127.0.0.1:99999"])
+async def test_an_address_that_can_be_nobodys_costs_payloads_and_nothing_else(host, caplog):
+    caplog.set_level(logging.WARNING)
+    forwarder = Forwarder(f"http://{host}", {})
+    for _ in range(2):
+        forwarder.offer(b"x")
+    await settled(forwarder, 2)
+    assert forwarder.counts == {"failed": 2}
+    assert caplog.text.count("metrics of clients are dropped") == 1
+
+
 async def test_a_collector_shows_a_certificate_that_is_trusted(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     authority, trusted, shown = Authority(), tmp_path / "ca.pem", tmp_path / "collector.pem"

@@ -43,6 +43,13 @@ def test_an_answer_that_breaks_off_is_asked_of_the_next_agent(sent: int) -> None
             client(here).topics()
 
 
+def test_an_address_that_can_be_nobodys_is_told_and_the_next_agent_is_asked() -> None:
+    with pytest.raises(AgentError, match=r"no agent answers \(http://agent\.\.svc:9094: .*label"):
+        client("http://agent..svc:9094").topics()
+    with served(Agent()) as there:
+        assert client("http://agent..svc:9094", there).topics().cluster_id == "c"
+
+
 def test_an_agent_that_did_not_answer_is_asked_after_the_others_from_then_on() -> None:
     first, second = Agent(503), Agent()
     with served(first) as here, served(second) as there:

@@ -187,3 +187,10 @@ def test_registries_that_the_settings_name_are_asked_whatever_agents_tell():
     given = DEFAULTS | {"schema.registry.url": "http://127.0.0.1:1"}
     with pytest.raises(RegistryError, match="no schema registry answers"):
         RegistryClient(given, told=told, sleep=lambda _seconds: None).by_id(1)
+
+
+def test_an_address_that_can_be_nobodys_is_told() -> None:
+    given = DEFAULTS | {"schema.registry.url": "http://registry..svc:8081"}
+    client = RegistryClient(given, told=lambda: "", sleep=lambda _seconds: None)
+    with pytest.raises(RegistryError, match=r"no schema registry answers \(http://registry\.\.svc"):
+        client.by_id(1)
