@@ -93,10 +93,20 @@ async def _newest_of(context: JobContext, spans: Sequence[Span]) -> dict[Span, i
     for span, data in found.items():
         try:
             newest[span] = newest_in(span, memoryview(data))
-        except DamagedSpanError as error:
-            logger.warning("records that are said to be too old cannot be read: %s", error)
+        except DamagedSpanError:
+            newest[span] = await _newest_again(context, span)
         await asyncio.sleep(0)
     return newest
+
+
+async def _newest_again(context: JobContext, span: Span) -> int:
+    """Of one that came damaged, perhaps on its way only."""
+    for data in (await read_spans(context, [span])).values():
+        try:
+            return newest_in(span, memoryview(data))
+        except DamagedSpanError as error:
+            logger.warning("records that are said to be too old cannot be read: %s", error)
+    return span.timestamp_max
 
 
 def _due_now(context: JobContext, partition: Partition, read: Mapping[Span, int]) -> Due | None:

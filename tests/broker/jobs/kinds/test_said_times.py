@@ -206,6 +206,24 @@ def test_where_nothing_can_be_read_no_record_goes_by_its_row(error, monkeypatch,
     assert world.row(place).log_start == 0
 
 
+def test_records_that_were_damaged_on_their_way_do_not_go_by_their_row(monkeypatch, world):
+    get_range, damages = world.store.get_range, [1]
+
+    async def damaged_once(key: str, start: int, length: int) -> bytes:
+        data = bytearray(await get_range(key, start, length))
+        if damages:
+            data[-damages.pop()] ^= 1
+        return data
+
+    place = topic(world)
+    data = batch(world, 500_000, 0)
+    produce(world, place, saying(data, read_header(data).base_timestamp))
+    monkeypatch.setattr(world.store, "get_range", damaged_once)
+    run(world, JobKind.RETENTION)
+    assert not damages
+    assert world.row(place).log_start == 0
+
+
 def test_what_is_kept_for_its_export_is_not_given_up_for_what_its_header_says(world):
     hold = {
         "frazil_iceberg_retention_hold": "true",
