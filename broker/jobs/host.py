@@ -3,7 +3,7 @@
 What holds: an agent has at most one worker, and only for an incarnation of its own that holds
 jobs by the log; it ends when that is over, and a new one begins anew. What a worker proposes is
 appended under that incarnation or not at all (P3). A worker whose machine is not the agent's
-publishes nothing: it is ended, and nobody else is harmed. The log is told of a snapshot, and cut
+publishes nothing: it is ended, and nobody else is harmed; should the next one say the same, the agent ends. The log is told of a snapshot, and cut
 behind the older one, only after its PublishSnapshot was applied here (P14); both are repeated
 until they are done, by whoever holds the job.
 
@@ -50,6 +50,8 @@ CountsT = TypeVar("CountsT", bound=StoreCalls)
 
 logger = logging.getLogger(__name__)
 
+DIFFERING_MAX: Final = 2
+"""Workers, each loaded anew, that differ from their agent: then it is wrong, and ends."""
 LOOK_S: Final = 1.0
 CUT_RETRY_S: Final = 5.0
 OVER_BUDGET: Final = (
@@ -145,6 +147,9 @@ class JobHost:
         self._named = POSITION_ZERO
         """The newest snapshot that the log was told of."""
         self._snapshot_ms = boot_ms()
+        self._differing = 0
+        """Workers, one after the other, that had another machine than this agent."""
+        self._astray: ReplicaStoppedError | None = None
         log_client.on_applied(self._applied)
         log_client.on_incarnation(lambda _incarnation: self._look_now.set())
 
@@ -173,11 +178,13 @@ class JobHost:
         return self._boot_ms() - self._snapshot_ms
 
     async def run(self) -> None:
-        """Hold jobs and have them run, for ever."""
+        """Hold jobs and have them run, for ever. Raises ReplicaStoppedError: the agent's machine is wrong."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._tell_log(), name="cut of the log")
             while True:
                 self._look_now.clear()
+                if self._astray is not None:
+                    raise self._astray
                 await self._update(tasks)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
@@ -225,6 +232,7 @@ class JobHost:
                 self._snapshot_ms = self._boot_ms()
                 if applied.incarnation == self._worker_of:
                     self._restarts.enough()
+                    self._differing = 0
             elif isinstance(command, ReleaseJobs):
                 if command.successor != INCARNATION_NONE:
                     self._claims.handed_over(applied.incarnation)
@@ -379,10 +387,7 @@ class JobHost:
             and begun.position == command.position
             and begun.digest != command.digest
         ):
-            raise WorkerEndedError(
-                f"the worker's machine is not the agent's: at position {command.position} it has"
-                f" the digest {command.digest.hex()}, and not {begun.digest.hex()} (a bug)"
-            )
+            raise self._differs(command, begun.digest)
         if isinstance(command, PublishSnapshot):
             await self._until_named()
         try:
@@ -392,6 +397,24 @@ class JobHost:
             raise JobStoppedError(str(error)) from error
         # The command's own position, or a later one.
         return machine.position, outcome
+
+    def _differs(self, command: PublishSnapshot, digest: bytes) -> WorkerEndedError:
+        """Somebody is wrong. A worker loads anew, and proves from bytes that it reads once more what it has (P13). So
+        when the next one says so, too, it is the agent, which no snapshot would ever tell otherwise."""
+        found = (
+            f"at position {command.position} it has the digest {command.digest.hex()}, and not"
+            f" {digest.hex()}"
+        )
+        self._differing += 1
+        if self._differing >= DIFFERING_MAX:
+            self._astray = ReplicaStoppedError(
+                f"this agent's machine is not what log and snapshot say, as {self._differing} workers found that"
+                f" had loaded them anew ({found}): start it again, it begins from the snapshot"
+            )
+        # The next one need not wait until a snapshot is due.
+        self._wanted.add(JobKind.SNAPSHOT)
+        self._look_now.set()
+        return WorkerEndedError(f"the worker's machine is not the agent's: {found} (a bug)")
 
     async def _until_named(self) -> None:
         """Wait until the log names the newest snapshot that the machine does.

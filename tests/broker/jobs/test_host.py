@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker.jobs.kinds import snapshotting
 from broker.jobs.restarts import ENDS_MAX
 from broker.jobs.worker.context import JobContext, JobStoppedError
 from broker.jobs.worker_process import WorkerEndedError
@@ -18,6 +19,7 @@ from coordinator.commands.job_commands import (
     RequestJob,
 )
 from coordinator.log.memory import MemoryLogCluster
+from coordinator.replica import ReplicaStoppedError, first_error
 from coordinator.snapshot.manifest import decode_published
 from protocol.types import INCARNATION_NONE, Position
 from tests.broker.jobs.hosts import (
@@ -305,6 +307,44 @@ async def test_the_machine_is_never_two_snapshots_ahead_of_what_the_log_names() 
         assert found[1] > before[0]
         assert named(cluster) == found
         making.cancel()
+
+
+@pytest.mark.promise("P13")
+async def test_an_agent_ends_when_two_workers_that_loaded_anew_have_another_machine() -> None:
+    """It holds the jobs, so no other agent makes a snapshot that would tell it."""
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.SNAPSHOT: snapshotting.run})
+    async with running_host(agent):
+        await agent.log_client.propose(CreateTopic("first", 1, ()))
+        await until(lambda: agent.machine.snapshots.published, seconds=2000)
+        await agent.log_client.propose(CreateTopic("later", 1, ()))
+        agent.machine._digest = bytes(16)
+        (_, host), before = agent.tasks, len(agent.workers)
+        await until(lambda: len(agent.ended) == before, seconds=1000)
+        # The second one does not wait until a snapshot is due.
+        with pytest.raises(ExceptionGroup) as ended:
+            await asyncio.wait_for(host, 60)
+        agent.tasks = agent.tasks[:1]
+        assert isinstance(first_error(ended.value), ReplicaStoppedError)
+        assert "not what log and snapshot say" in str(first_error(ended.value))
+        assert len(agent.workers) == before + 1
+        assert len(agent.machine.snapshots.published) == 1
+
+
+async def test_an_agent_goes_on_when_only_one_worker_had_another_machine() -> None:
+    damaged = [True, False, True, False]
+
+    async def snapshot(context: JobContext) -> None:
+        await context.propose(BeginSnapshot())
+        begun = context.machine.snapshots.begun
+        digest = bytes(16) if damaged.pop(0) else begun.digest
+        await context.propose(PublishSnapshot(begun.position, digest, "snapshots/x"))
+
+    agent = HostingAgent(MemoryLogCluster(), jobs={JobKind.SNAPSHOT: snapshot})
+    async with running_host(agent):
+        for count in (1, 2):
+            await agent.request(JobKind.SNAPSHOT)
+            await until(lambda count=count: len(agent.machine.snapshots.published) == count)
+        assert damaged == []
 
 
 async def test_log_on_the_way_to_its_budget_is_cut_as_soon_as_jobs_run() -> None:
