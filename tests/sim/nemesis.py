@@ -204,6 +204,6 @@ class Nemesis:
             world.loop.resume(life.owner)
             life.store_weather.clear()
             life.log_weather.clear()
-            if life.agent is None:
-                world.start(life)
+            if life.agent is None:  # Or it is still leaving, of which nobody waits for the end.
+                world.start_again(life)
         world.network.let_all_go()
