@@ -324,12 +324,8 @@ class AgentClient:
                 f"agent {address} refuses {path.split('?', maxsplit=1)[0]}: {message or error.reason}",
                 fault=fault,
             ) from error
-        except (
-            URLError,
-            HTTPException,
-            OSError,
-            UnicodeError,
-        ) as error:  # The last of a name like a..b.
+        except (URLError, HTTPException, OSError, UnicodeError) as error:
+            # (The last of a name that can be nobody's, like a..b.)
             reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 said = (

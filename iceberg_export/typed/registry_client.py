@@ -195,12 +195,8 @@ class RegistryClient:
                 body = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             return _refused(address, path, error, absent)
-        except (
-            URLError,
-            HTTPException,
-            OSError,
-            UnicodeError,
-        ) as error:  # The last of a name like a..b.
+        except (URLError, HTTPException, OSError, UnicodeError) as error:
+            # (The last of a name that can be nobody's, like a..b.)
             reason = getattr(error, "reason", error)
             raise _AwayError(str(getattr(reason, "strerror", None) or reason)) from error
         if len(body) > ANSWER_BYTES_MAX:
