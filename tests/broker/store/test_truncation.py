@@ -55,7 +55,7 @@ async def refusal(place: Place) -> str:
     """How an agent ends that is started."""
     async with agent_of(place) as agent:
         with pytest.raises(AgentError) as ended:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await agent.task
         return str(ended.value)
 
