@@ -87,6 +87,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Where the cluster is, and how to log in."""
     parser.add_argument(
         "--bootstrap",
+        "--bootstrap-server",  # As Kafka's tools call it.
         type=_addresses,
         metavar="HOST:PORT",
         help=f"({BOOTSTRAP_DEFAULT}, or bootstrap.servers of --command-config)",

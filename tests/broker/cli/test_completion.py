@@ -23,8 +23,8 @@ from tests.kit.completion import completed
         ("frazil export view --topic orders --dialect ", ["duckdb", "spark", "trino"]),
         ("frazil export ap", ["apply"]),
         ("frazil export plan --fi", ["--file"]),
-        ("frazil export plan --file shop.toml --boot", ["--bootstrap"]),
-        ("frazil export apply --boot", ["--bootstrap"]),
+        ("frazil export plan --file shop.toml --boot", ["--bootstrap", "--bootstrap-server"]),
+        ("frazil export apply --boot", ["--bootstrap", "--bootstrap-server"]),
     ],
 )
 def test_commands_flags_and_choices_are_completed(

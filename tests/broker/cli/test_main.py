@@ -74,6 +74,7 @@ def run(*arguments: str) -> int:
         (["group"], "list, describe, reset or delete"),
         (["group", "list", "--bootstrap", "nowhere"], '"nowhere" is not an address'),
         (["group", "list", "--bootstrap", "localhost:1"], "is one running?"),
+        (["group", "list", "--bootstrap-server", "localhost:1"], "is one running?"),
         (["group", "list", "--command-config", "nowhere"], "cannot read nowhere: No such file"),
         (
             ["group", "list", "--command-config", "tls.properties"],
