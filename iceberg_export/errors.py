@@ -70,7 +70,8 @@ class FencedError(ExportError):
 
 
 class OvertakenError(ExportError):
-    """Files that were to be replaced are not what they were; nothing of this is visible.
+    """Files that were to be replaced, or the table's partition spec, are not what they were; nothing
+    of this is visible.
 
     Read the table again and work the replacement out anew.
     """

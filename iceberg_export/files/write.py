@@ -238,18 +238,20 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 def _data_file(
     metadata: TableMetadata, path: str, size: int, footer: Any, partition: Record
 ) -> DataFile:
-    return DataFile.from_args(
+    found = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=partition,
         file_size_in_bytes=size,
         sort_order_id=None,
-        spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
         **file_metrics(metadata, footer),
     )
+    # It is no part of an entry, so `from_args` would drop it.
+    found.spec_id = metadata.default_spec_id
+    return found
 
 
 def describe_file(table: Table, path: str) -> DataFile:

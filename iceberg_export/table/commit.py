@@ -15,6 +15,10 @@ A commit that removes files (upsert, compaction, reset) was made from their rows
 newer head only when nothing but appends lies between: a delete in between may have marked rows of
 those files, and would be undone.
 
+Files are of the partition spec that they were written by, and PyIceberg enters all files into manifests of the
+table's newest one, where their partition values mean something else: readers that filter do not find
+their rows. So a commit is refused when others partitioned the table anew meanwhile.
+
 The library's own retry would apply the files blindly to any new head, so `commit_transaction` is
 not used: updates and requirements go to the catalog directly, once each time the table is loaded.
 """
@@ -168,6 +172,7 @@ def _commit_until_known(
             if pending.is_committed(view):
                 return
             pending.check(view, unknown)
+            _check_partition_spec(table, pending.change, unknown=unknown)
             _check_base_snapshot(table, pending.change)
             hook(Step.COMMIT_LOADED)
             steps = (Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED)
@@ -205,6 +210,27 @@ def _load_table(catalog: Catalog, identifier: Identifier) -> Table:
         raise CommitStateUnknownException(first_line(error)) from error
 
 
+def _check_partition_spec(table: Table, change: FileChange, *, unknown: bool) -> None:
+    """Raises OvertakenError unless the new files are of the table's newest partition spec.
+
+    A change of the spec leaves the head alone, so an attempt without an answer may still land: then
+    CommitUnknownError, since the files must stay.
+    """
+    spec_id = table.metadata.default_spec_id
+    if all(file.spec_id == spec_id for file in change.added):
+        return
+    name = ".".join(table.name())
+    if unknown:
+        raise CommitUnknownError(
+            f"the catalog did not say whether the commit to {name} took place, and others partitioned the "
+            "table anew meanwhile; run again, nothing is lost or doubled"
+        )
+    raise OvertakenError(
+        f"table {name} was partitioned anew by others while files were written for it; "
+        "nothing of them is in, run again"
+    )
+
+
 def _check_base_snapshot(table: Table, change: FileChange) -> None:
     """Raises OvertakenError unless the rows of the files that go count as they were read."""
     if not change.removed:
@@ -238,8 +264,8 @@ def commit(
     """Commits `files`, and the state `new` in the place of `expected`; on return it is in.
 
     `removed` are files of snapshot `base_id` that go in the same commit, `notes` more entries of
-    its summary. Raises FencedError (another exporter was faster), OvertakenError (`removed` is
-    out of date: read and work out again), CommitUnknownError (the catalog never said),
+    its summary. Raises FencedError (another exporter was faster), OvertakenError (`removed`, or the
+    partition spec of `files`, is out of date: read and work out again), CommitUnknownError (the catalog never said),
     CatalogError, StateError. Repeating it with the same `new` is harmless.
     """
     assert new.seq == expected.seq + 1

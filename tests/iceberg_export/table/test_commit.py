@@ -3,8 +3,9 @@
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import EqualTo, GreaterThanOrEqual
 from pyiceberg.table.update import AssertCreate, AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.transforms import HourTransform
 
 from iceberg_export.errors import (
     CatalogError,
@@ -270,6 +271,46 @@ def test_a_foreign_append_in_between_stays_and_the_export_lands_on_it(catalog):
     export(catalog, state, 15, "run-2", hook=Answers(foreign))
     assert offsets_in(catalog) == [*range(15), 100, 101]
     assert state_in(catalog).seq == 2
+
+
+def partition_anew(catalog):
+    """As another engine does: by hour and not by day, as many fields of the same type."""
+    table = catalog.load_table(TABLE)
+    with table.update_spec() as update:
+        update.remove_field(table.spec().fields[0].name)
+        update.add_field("kafka_timestamp", HourTransform(), "hour")
+
+
+def offsets_found(catalog):
+    """Of those who filter by time."""
+    day = GreaterThanOrEqual("kafka_timestamp", "2023-11-14T00:00:00+00:00")
+    rows = catalog.load_table(TABLE).scan(row_filter=day).to_arrow()
+    return sorted(rows["kafka_offset"].to_pylist())
+
+
+def test_files_of_another_partition_spec_than_the_table_has_by_now_are_refused(catalog):
+    """In a manifest of the new spec their days would be read as hours, and no reader would find them."""
+    state = export(catalog, initialise(catalog), 10, "run-1")
+    files = write(catalog, 10, 15, "run-2")
+    partition_anew(catalog)
+    with pytest.raises(OvertakenError, match="was partitioned anew by others"):
+        export(catalog, state, 15, "run-2", files)
+    assert state_in(catalog) == state
+    export(catalog, state, 15, "run-3")
+    assert offsets_found(catalog) == list(range(15))
+
+
+def test_files_of_an_older_partition_spec_may_be_in_when_the_catalog_did_not_answer(catalog):
+    """The change of the spec is no change of the head that an attempt under way demands."""
+    state = export(catalog, initialise(catalog), 10, "run-1")
+
+    def others():
+        partition_anew(catalog)
+        raise UNKNOWN
+
+    with pytest.raises(CommitUnknownError, match="nothing is lost or doubled"):
+        export(catalog, state, 15, "run-2", hook=Once(Step.COMMIT_WRITTEN, others))
+    assert state_in(catalog) == state
 
 
 def test_a_foreign_expiry_in_between_is_no_matter(catalog):
