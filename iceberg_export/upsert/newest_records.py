@@ -48,8 +48,11 @@ def key_codes(rows: pa.Table) -> Places:
 
 
 def _leaves(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
-    """Yields the columns that a column is made of; of lists and maps their text."""
+    """Yields the columns that a column is made of; of lists and maps their text. A struct that is null is
+    another value than one whose fields are."""
     if pa.types.is_struct(column.type):
+        if column.null_count:
+            yield pc.is_null(column)
         for child in column.flatten():
             yield from _leaves(child)
     elif pa.types.is_nested(column.type):

@@ -72,6 +72,18 @@ def places(table):
     )
 
 
+def test_a_key_without_a_record_in_it_is_another_than_one_whose_record_has_no_values():
+    """As Avro has them: `a` is null, or a record whose only field is null."""
+    keys = pa.struct([("a", pa.struct([("b", pa.int32())]))])
+    sent = [{"a": None}, {"a": {"b": None}}, {"a": {"b": 1}}]
+    records = [(0, offset, 0, b"", b"v") for offset in range(2 * len(sent))]
+    table = table_of(records).drop_columns([names.KEY])
+    table = table.append_column(names.KEY, pa.array(2 * sent, keys))
+    kept = table.take(newest_rows(table))
+    assert kept.column(names.OFFSET).to_pylist() == [3, 4, 5]
+    assert kept.column(names.KEY).to_pylist() == sent
+
+
 @settings(deadline=None)
 @given(records=partitions(), seed=st.integers(0, 1000))
 def test_the_newest_record_of_each_key_is_found_whatever_the_order(records, seed):
