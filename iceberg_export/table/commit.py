@@ -68,6 +68,8 @@ ATTEMPTS_MAX = 10
 RETRY = RetryPolicy(first_s=0.2, longest_s=5.0)
 """Another exporter's commit is under way for seconds; nobody waits for this one."""
 
+FORMAT_VERSION_MAX = 2
+
 
 class RecreatedError(StateError):
     """The topic of this name is not the one that the table was made from."""
@@ -172,7 +174,7 @@ def _commit_until_known(
             if pending.is_committed(view):
                 return
             pending.check(view, unknown)
-            _check_partition_spec(table, pending.change, unknown=unknown)
+            _check_writable(table, pending.change, unknown=unknown)
             _check_base_snapshot(table, pending.change)
             hook(Step.COMMIT_LOADED)
             steps = (Step.COMMIT_WRITTEN, Step.COMMIT_ANSWERED)
@@ -210,25 +212,42 @@ def _load_table(catalog: Catalog, identifier: Identifier) -> Table:
         raise CommitStateUnknownException(first_line(error)) from error
 
 
-def _check_partition_spec(table: Table, change: FileChange, *, unknown: bool) -> None:
-    """Raises OvertakenError unless the new files are of the table's newest partition spec.
+def _check_writable(table: Table, change: FileChange, *, unknown: bool) -> None:
+    """Raises StateError unless the table has a format that PyIceberg writes, OvertakenError unless the new
+    files are of its newest partition spec.
 
-    A change of the spec leaves the head alone, so an attempt without an answer may still land: then
+    Neither change moves the head, so an attempt without an answer may still land: then
     CommitUnknownError, since the files must stay.
     """
-    spec_id = table.metadata.default_spec_id
-    if all(file.spec_id == spec_id for file in change.added):
-        return
-    name = ".".join(table.name())
-    if unknown:
+    try:
+        check_format(table)
+        _check_partition_spec(table, change)
+    except (StateError, OvertakenError) as error:
+        if not unknown:
+            raise
         raise CommitUnknownError(
-            f"the catalog did not say whether the commit to {name} took place, and others partitioned the "
-            "table anew meanwhile; run again, nothing is lost or doubled"
+            f"the catalog did not say whether the commit to {'.'.join(table.name())} took place, and others "
+            f"changed the table meanwhile ({error}); nothing is lost or doubled"
+        ) from error
+
+
+def check_format(table: Table) -> None:
+    """Raises StateError for a format that PyIceberg reads and does not write: others have upgraded the table."""
+    version = table.metadata.format_version
+    if version > FORMAT_VERSION_MAX:
+        raise StateError(
+            f"table {'.'.join(table.name())} was upgraded to format version {version}, and the exporter writes "
+            f"{FORMAT_VERSION_MAX}; give the topic another table (frazil.iceberg.table)"
         )
-    raise OvertakenError(
-        f"table {name} was partitioned anew by others while files were written for it; "
-        "nothing of them is in, run again"
-    )
+
+
+def _check_partition_spec(table: Table, change: FileChange) -> None:
+    spec_id = table.metadata.default_spec_id
+    if any(file.spec_id != spec_id for file in change.added):
+        raise OvertakenError(
+            f"table {'.'.join(table.name())} was partitioned anew by others while files were written for it; "
+            "nothing of them is in, run again"
+        )
 
 
 def _check_base_snapshot(table: Table, change: FileChange) -> None:
@@ -413,6 +432,7 @@ def initialise(
         table = find_table(catalog, identifier)
         if table is not None:
             check_owner(table, topic=topic, topic_id=topic_id, cluster_id=cluster_id)
+            check_format(table)
             found = state.read_state(view_of(table))
             if found is not None:
                 return found

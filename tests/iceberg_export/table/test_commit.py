@@ -1,11 +1,14 @@
 """The compare-and-set on a real SQLite catalog, with a fault at every step."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.expressions import EqualTo, GreaterThanOrEqual
 from pyiceberg.table.update import AssertCreate, AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.transforms import HourTransform
+from sqlalchemy import text
 
 from iceberg_export.errors import (
     CatalogError,
@@ -311,6 +314,30 @@ def test_files_of_an_older_partition_spec_may_be_in_when_the_catalog_did_not_ans
     with pytest.raises(CommitUnknownError, match="nothing is lost or doubled"):
         export(catalog, state, 15, "run-2", hook=Once(Step.COMMIT_WRITTEN, others))
     assert state_in(catalog) == state
+
+
+def upgrade(catalog):
+    """To format version 3, as another engine does, which PyIceberg reads and does not write."""
+    table = catalog.load_table(TABLE)
+    with table.io.new_input(table.metadata_location).open() as source:
+        metadata = json.loads(source.read())
+    metadata |= {"format-version": 3, "next-row-id": 0}
+    location = table.metadata_location.replace(".metadata", "-3.metadata")
+    with table.io.new_output(location).create() as sink:
+        sink.write(json.dumps(metadata).encode())
+    with catalog.engine.begin() as connection:
+        statement = text("update iceberg_tables set metadata_location = :location")
+        connection.execute(statement, {"location": location})
+
+
+def test_a_table_that_others_have_upgraded_is_told_before_anything_is_written(catalog):
+    state = export(catalog, initialise(catalog), 10, "run-1")
+    files = write(catalog, 10, 15, "run-2")
+    upgrade(catalog)
+    with pytest.raises(StateError, match="upgraded to format version 3"):
+        initialise(catalog)
+    with pytest.raises(StateError, match="upgraded to format version 3"):
+        export(catalog, state, 15, "run-2", files)
 
 
 def test_a_foreign_expiry_in_between_is_no_matter(catalog):
