@@ -31,6 +31,7 @@ from broker.handler_support import (
     caught_up,
     propose_partitions,
 )
+from broker.handlers.create_topics import CLUSTER_METADATA
 from broker.node import Node
 from coordinator.commands.entries import CreateTopic, Outcome, Rejected
 from coordinator.log.metadata_log import LogError
@@ -179,7 +180,7 @@ async def _find_all(
         names = [
             topic.name
             async for topic in turns.over(asked)
-            if topic.name and _find(node, check, topic) is None
+            if topic.name and topic.name != CLUSTER_METADATA and _find(node, check, topic) is None
         ]
         refused = [] if asks is None else [each for each in names if not asks.permits(CREATE, each)]
         names = [each for each in names if each not in {*refused}] if refused else names

@@ -239,7 +239,7 @@ class _Request:
                 if of_topic is not None:
                     self._refuse(index, found, partition, data, of_topic)
                 elif found is None or not 0 <= partition < found.partition_count:
-                    self._fail(index, partition, self._unknown(), None)
+                    self._fail(index, partition, self._unknown(found), None)
                 else:
                     self._take(index, found, partition, data)
                 index += 1
@@ -403,8 +403,9 @@ class _Request:
             )
         self._fail(index, partition, refusal.error, refusal.message)
 
-    def _unknown(self) -> ErrorCode:
-        if self._call.version >= TOPIC_IDS_FROM:
+    def _unknown(self, found: Topic | None) -> ErrorCode:
+        """Of a topic that is there, it is the partition that is not."""
+        if found is None and self._call.version >= TOPIC_IDS_FROM:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

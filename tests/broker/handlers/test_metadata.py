@@ -154,6 +154,13 @@ async def test_a_name_that_no_topic_can_have_is_refused_without_a_barrier(name, 
         assert one.log_client.stats.barriers == before
 
 
+async def test_the_one_name_that_kafka_keeps_for_itself_is_not_created(world):
+    async with world.agents("one") as (one,):
+        (row,) = (await one.call(apis.METADATA, wanted("__cluster_metadata", create=True))).topics
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert one.machine.topics.by_name("__cluster_metadata") is None
+
+
 async def test_a_name_that_collides_with_another_is_not_created(world):
     async with world.agents("one") as (one,):
         await one.create_topic("a.b")

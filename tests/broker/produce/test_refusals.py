@@ -58,6 +58,10 @@ def _stale(agent: Agent) -> Answer:
             lambda agent: agent.produce("t", batch(), partition=9),
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ),
+        (
+            lambda agent: agent.produce("t", batch(), partition=9, version=13),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
         (lambda agent: agent.produce("t", batch(), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
         (lambda agent: agent.produce("t", batch()[:-1] + b"!"), ErrorCode.CORRUPT_MESSAGE),
         (_gap_in_sequences, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -65,7 +69,18 @@ def _stale(agent: Agent) -> Answer:
         (_out_of_time, ErrorCode.REQUEST_TIMED_OUT),
         (_stale, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
-    ids=["topic", "topic id", "partition", "acks", "damaged", "gap", "store", "time", "stale"],
+    ids=[
+        "topic",
+        "topic id",
+        "partition",
+        "partition of an id",
+        "acks",
+        "damaged",
+        "gap",
+        "store",
+        "time",
+        "stale",
+    ],
 )
 async def test_a_failed_batch_has_no_offset_whatever_the_reason(
     failure: Callable[[Agent], Answer], error: ErrorCode, world: World
