@@ -10,7 +10,7 @@ from iceberg_export.table import commit, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, table_name
 from iceberg_export.table.commit import RecreatedError
 from iceberg_export.table.redactions import SUFFIX, is_redactions
-from iceberg_export.table.state import FOLLOWS
+from iceberg_export.table.state import CLUSTER_ID, FOLLOWS, TOPIC_ID
 from iceberg_export.table.topic_settings import TopicTable
 
 
@@ -24,7 +24,11 @@ def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: T
     is_set = topic.name in settings.table_names and not topic.route
     identifier = _identifier(settings, topic, topic_table, topic.route)
     _check_routes(settings, topic, topic_table)
+    own = identifier[0], f"{identifier[1]}_{topic.topic_id}"
     table = find_table(catalog, identifier)
+    if table is None and _has_table(catalog, own, topic, cluster_id):
+        # The table of the topic before it was dropped since. What this one has stays in one table.
+        return own
     if table is not None:
         try:
             commit.check_owner(
@@ -33,7 +37,7 @@ def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: T
         except RecreatedError:
             if settings["topic.recreated"] != "new-table":
                 raise
-            identifier = (identifier[0], f"{identifier[1]}_{topic.topic_id}")
+            identifier = own
         else:
             if FOLLOWS in table.metadata.properties:
                 raise _name_error(topic, identifier[1], "dead letters")
@@ -44,6 +48,15 @@ def choose_table(settings: Settings, catalog: Catalog, cluster_id: str, topic: T
         is_default = not (topic.route or topic_table.table)
         _check_choice(settings, topic, identifier, is_default=is_default)
     return identifier
+
+
+def _has_table(catalog: Catalog, identifier: Identifier, topic: Topic, cluster_id: str) -> bool:
+    """Tells whether there is a table of that name which was made from this very topic."""
+    table = find_table(catalog, identifier)
+    if table is None:
+        return False
+    told = table.metadata.properties
+    return told.get(TOPIC_ID) == topic.topic_id and told.get(CLUSTER_ID) == cluster_id
 
 
 def each_table(topic: Topic) -> list[Topic]:

@@ -257,6 +257,25 @@ def test_a_re_created_topic_is_refused_or_gets_its_own_table(here, duck):
     assert duck_rows(duck, here, ("frazil", "orders_" + "ff" * 16)) == wanted_rows(here)
 
 
+def test_a_re_created_topic_keeps_its_own_table_when_the_old_one_is_dropped(here):
+    """Else it would begin another one in the middle, with what retention has left of its log."""
+    here.exported()
+    here.world.create("orders", 1, topic_id="ff" * 16)
+    own = ("frazil", "orders_" + "ff" * 16)
+    new_table = "topic.recreated=new-table"
+    here.exported(1, new_table)
+    here.log().log_start = here.log().stable
+    here.catalog.drop_table(TABLE)
+    here.exported(1, new_table)
+    assert not here.catalog.table_exists(TABLE)
+    found = here.columns("kafka_partition", "kafka_offset", "value", table=own)
+    assert found == here.wanted()
+    # Back to the default: nothing is told to be done that was done already.
+    here.exported()
+    assert not here.catalog.table_exists(TABLE)
+    assert len(here.columns("kafka_offset", table=own)) == len(here.wanted())
+
+
 def test_topics_whose_table_names_clash_are_refused_until_one_is_named(here, duck):
     here.world.create("a-b", 1, topic_id="01" * 16)
     here.world.create("a_b", 1, topic_id="02" * 16)
