@@ -49,8 +49,10 @@ from iceberg_export.table.repartition import PARTITIONED_BY, repartition, settin
 from iceberg_export.table.rules_kept import keep_rules
 from iceberg_export.table.settings_kept import (
     ENVELOPE,
+    MODE,
     envelope_setting,
     keep_setting,
+    mode_setting,
     route_setting,
 )
 from iceberg_export.table.sort_order import check_sort_columns, keep_sort_order
@@ -62,7 +64,7 @@ from iceberg_export.typed.inline import missing_notes
 from iceberg_export.typed.registry_client import RegistryClient
 from iceberg_export.typed.topic_types import TopicTypes
 from iceberg_export.typed.typed_rows import RowTyping
-from iceberg_export.upsert.buckets import MODE, bucket_columns, check_key
+from iceberg_export.upsert.buckets import bucket_columns, check_key
 
 
 class Committed(NamedTuple):
@@ -238,7 +240,11 @@ def _keep_settings(
     known. Each change is a commit of its own."""
     job, identifier, settings = export.job, export.identifier, export.table_settings
     catalog, pause, rules = job.catalog, job.pause, settings.column_rules
-    for kept in (envelope_setting(settings.envelope_form), route_setting(export.route)):
+    for kept in (
+        mode_setting(settings.mode),
+        envelope_setting(settings.envelope_form),
+        route_setting(export.route),
+    ):
         table = keep_setting(catalog, identifier, table, kept, has_data=has_data, pause=pause)
     table = keep_rules(catalog, identifier, table, rules, has_data=has_data, pause=pause)
     table = _repartition(job, identifier, table, settings, to_be)

@@ -1,8 +1,8 @@
-"""Settings that a table with records keeps as they were when it was made: its envelope, and its route.
+"""Settings that a table with records keeps as they were when it was made: its mode, its envelope, and its route.
 
-Rows of change events beside rows of whole values would be two tables in one, and no reader could tell them
-apart; rows of one route beside those of another would leave out records that no other table has. Only a table that
-has no record yet follows its topic's setting.
+Every record behind the newest of each key would be neither; rows of change events beside rows of whole values would
+be two tables in one, and no reader could tell them apart; rows of one route beside those of another would leave out
+records that no other table has. Only a table that has no record yet follows its topic's setting.
 """
 
 from typing import NamedTuple
@@ -15,6 +15,8 @@ from iceberg_export.routes import ROUTE, Route, route_text
 from iceberg_export.table.catalog import Identifier, send_change
 from iceberg_export.table.commit import Pause
 
+MODE = "frazil.mode"
+"""Property of a table: the mode that it was made for. Not in tables of before there was one."""
 ENVELOPE = "frazil.envelope"
 """Property of a table: the setting that it was made with; without it none."""
 ATTEMPTS_MAX = 5
@@ -32,6 +34,15 @@ class KeptSetting(NamedTuple):
     """The topic's setting."""
     way_out: str
     """What to do about a table that was made with another value."""
+
+
+def mode_setting(mode: str) -> KeptSetting:
+    """Returns what `frazil.iceberg.mode` says. A table that tells no mode is taken for what the topic says."""
+    way_out = (
+        "name another table (frazil.iceberg.table), or let this one be made anew"
+        " (frazil export reset-offsets --to earliest)"
+    )
+    return KeptSetting(MODE, mode, mode, "frazil.iceberg.mode", way_out)
 
 
 def envelope_setting(envelope: str) -> KeptSetting:

@@ -27,7 +27,7 @@ from iceberg_export.plan.splits import TopicPlan, check_not_ahead, check_not_los
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table import commit, state, topic_settings
 from iceberg_export.table.catalog import Identifier, find_table, state_of, view_of
-from iceberg_export.table.settings_kept import keep_setting, route_setting
+from iceberg_export.table.settings_kept import keep_setting, mode_setting, route_setting
 from iceberg_export.table.state import FOLLOWS_NOTHING, Follows, Gap, State, lost_before
 from iceberg_export.upkeep import maintain
 from iceberg_export.upkeep.without_rows import without_rows
@@ -118,16 +118,19 @@ def reset_offsets(job: Job, topic: Topic, to: Mapping[int, int] | None) -> Reset
         )
         _reset_table(job, dead, target._replace(to=dict(report.offsets), follows=follows))
     if to is None:
-        _follow_route(job, topic, wanted)
+        _follow_settings(job, topic, wanted)
     return report
 
 
-def _follow_route(job: Job, topic: Topic, wanted: WantedOffsets) -> None:
-    """Lets the table, whose records are all to come again, have those that the settings say by now."""
-    route = topic_settings.parse(topic.configs, topic.name).route(topic.route)
+def _follow_settings(job: Job, topic: Topic, wanted: WantedOffsets) -> None:
+    """Lets the table, whose records are all to come again, have those that the settings say by now, and its
+    mode."""
+    settings = topic_settings.parse(topic.configs, topic.name)
     table = maintain.load(job, wanted.identifier)
-    setting = route_setting(route)
-    keep_setting(job.catalog, wanted.identifier, table, setting, has_data=False, pause=job.pause)
+    for kept in (mode_setting(settings.mode), route_setting(settings.route(topic.route))):
+        table = keep_setting(
+            job.catalog, wanted.identifier, table, kept, has_data=False, pause=job.pause
+        )
 
 
 def _reconcile(job: Job, table: Table, dead: Table) -> None:

@@ -33,6 +33,7 @@ from iceberg_export.files.target import Target
 from iceberg_export.files.write import FileWriter, aligned, discarded_on_error
 from iceberg_export.table.catalog import CATALOG_ERRORS, first_line
 from iceberg_export.table.edits import Edits
+from iceberg_export.table.settings_kept import MODE
 from iceberg_export.upsert.newest_records import (
     KEY_BYTES,
     TOMBSTONE,
@@ -40,8 +41,6 @@ from iceberg_export.upsert.newest_records import (
     newest_rows,
 )
 
-MODE = "frazil.mode"
-"""Property of a table: the mode that it was made for."""
 BUCKETS = (
     f"a table of mode upsert is partitioned by buckets of its key, as bucket(16, {names.KEY}), or of columns"
     " of it, or not at all"

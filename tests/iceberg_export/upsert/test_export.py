@@ -9,6 +9,7 @@ import pytest
 from iceberg_export.errors import FencedError, StateError
 from iceberg_export.steps import Step
 from iceberg_export.table import commit
+from iceberg_export.table.settings_kept import MODE
 from iceberg_export.upsert import buckets
 from iceberg_export.upsert.newest_records import newest_rows
 from iceberg_export.verify import upsert
@@ -173,10 +174,63 @@ def test_two_exporters_at_once_leave_one_rows_and_fence_the_other(here):
     assert rows(here) == here.wanted_newest()
 
 
+OTHER_MODE = {"append": "upsert", "upsert": "append"}
+
+
+@pytest.mark.parametrize("mode", OTHER_MODE)
+def test_a_table_with_records_keeps_its_mode_though_its_partitions_would_do_for_the_other(
+    here, mode
+):
+    """A key that was deleted would have a row in the one, records before the newest none in the other."""
+    here.configure(mode=mode, partition_by="bucket(4, kafka_key)")
+    here.world.commit("orders", {0: [some(range(9)), some([3], None)]})
+    here.export()
+    found = rows(here)
+    here.configure(mode=OTHER_MODE[mode], partition_by="bucket(4, kafka_key)")
+    here.world.commit("orders", {0: [some([3, 4])]})
+    with pytest.raises(StateError, match=f"records that were exported with {mode}"):
+        here.export()
+    assert rows(here) == found
+
+
+@pytest.mark.parametrize("mode", OTHER_MODE)
+def test_a_table_may_get_another_mode_when_all_its_records_are_to_come_again(here, mode):
+    here.configure(mode=mode, partition_by="bucket(4, kafka_key)")
+    here.world.commit("orders", {0: [some(range(9)), some([3], None)]})
+    here.export()
+    here.configure(mode=OTHER_MODE[mode], partition_by="bucket(4, kafka_key)")
+    here.log().log_start = 1
+    here.reset(None)
+    here.export()
+    assert here.verify().problems == ()
+
+
+def test_a_table_without_records_follows_the_mode(here):
+    here.configure(mode="append", partition_by="bucket(4, kafka_key)")
+    here.export()
+    here.configure(mode="upsert", partition_by="bucket(4, kafka_key)")
+    here.world.commit("orders", {0: [some(range(9)), some([3], None)]})
+    here.export()
+    assert rows(here) == here.wanted_newest()
+
+
+def test_a_table_that_does_not_tell_its_mode_is_upserted_if_its_partitions_do(here):
+    """Of a release before the property."""
+    here.world.commit("orders", {0: [some(range(9))]})
+    here.export()
+    with here.table().transaction() as transaction:
+        transaction.remove_properties(MODE)
+    here.world.commit("orders", {0: [some([3], None)]})
+    here.export()
+    assert rows(here) == here.wanted_newest()
+
+
 def test_a_table_that_was_made_for_appends_is_not_upserted(here):
     here.world.configs["orders"] = {}
     here.world.commit("orders", {0: [some(range(9))]})
     here.export()
+    with here.table().transaction() as transaction:
+        transaction.remove_properties(MODE)
     here.world.configs["orders"] = {"mode": "upsert"}
     here.world.commit("orders", {0: [some([3])]})
     with pytest.raises(StateError, match="partitioned by bucket"):

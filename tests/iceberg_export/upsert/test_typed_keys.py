@@ -4,6 +4,7 @@ import pytest
 
 from iceberg_export.errors import SettingsError, StateError
 from iceberg_export.table.catalog import find_table
+from iceberg_export.table.settings_kept import MODE
 from tests.iceberg_export.kit.place import TABLE
 from tests.iceberg_export.kit.registry import avro
 
@@ -108,6 +109,8 @@ def test_a_table_without_partitions_that_was_made_for_appends_is_not_upserted(he
     here.world.configs["orders"] = {"key.mode": "avro", "partition.by": "none"}
     send(here, one, KEY_1, ({"id": 1}, b"a"))
     here.export()
+    with here.table().transaction() as transaction:
+        transaction.remove_properties(MODE)
     here.world.configs["orders"]["mode"] = "upsert"
     send(here, one, KEY_1, ({"id": 1}, b"b"))
     with pytest.raises(StateError, match="was made for mode append"):
