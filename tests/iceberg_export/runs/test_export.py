@@ -399,6 +399,15 @@ def test_verify_finds_rows_that_no_export_has_committed(here):
     assert problem == "1 rows of offsets that no export has committed"
 
 
+def test_verify_tells_that_a_table_was_made_for_other_settings(here):
+    here.configure(value_mode="json", value_schema="infer")
+    here.send(b'{"a": 1}')
+    here.export()
+    here.configure()
+    with pytest.raises(StateError, match="has no column value, which the topic's settings want"):
+        here.verify()
+
+
 def test_verify_tells_rows_that_the_log_no_longer_has(here):
     fill(here)
     here.export()
