@@ -48,6 +48,7 @@ from iceberg_export.table.catalog import (
 from iceberg_export.table.commit import check_owner
 from iceberg_export.table.edits import field_as_in_table
 from iceberg_export.table.redactions import find_redactions, joined_places, redacted_places
+from iceberg_export.table.settings_kept import MODE
 from iceberg_export.table.state import TOPIC, State
 from iceberg_export.table.topic_settings import TopicTable
 from iceberg_export.typed.topic_types import TopicTypes
@@ -134,7 +135,8 @@ def plan_table(
     check_owner(table, topic=topic, topic_id=plan.topic_id, cluster_id=plan.cluster_id)
     check_not_ahead(plan, state.offsets, state.position)
     topic_table = topic_settings.parse(plan.configs, topic)
-    if topic_table.mode == "upsert":
+    # The table's own mode, whatever the topic says by now.
+    if table.metadata.properties.get(MODE, topic_table.mode) == "upsert":
         raise SettingsError(
             f"table {options.table} holds the newest record of each key; read it alone, or the "
             "topic alone"

@@ -392,11 +392,19 @@ def test_reading_a_table_makes_no_warehouse_where_there_is_none(tmp_path):
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_table_of_newest_records_is_refused(world, tmp_path):
+def test_a_table_of_newest_records_is_refused_whatever_the_topic_says_by_now(world, tmp_path):
+    world.configs["orders"] = {"mode": "upsert"}
     with exported(world, tmp_path) as (address, job):
-        world.configs["orders"] = {"mode": "upsert"}
+        world.configs["orders"] = {"mode": "append"}
         with pytest.raises(SettingsError, match="newest record of each key"):
             read_table(address, job)
+
+
+def test_a_table_of_all_records_is_read_whatever_the_topic_says_by_now(world, tmp_path):
+    with exported(world, tmp_path) as (address, job):
+        found = read_table(address, job)
+        world.configs["orders"] = {"mode": "upsert"}
+        assert read_table(address, job) == found
 
 
 def test_a_table_with_decoded_columns_is_not_filled_up_with_raw_rows(world, tmp_path):
