@@ -164,7 +164,8 @@ class _DeadLetterRewriter:
     def add_pending(
         self, pending: Sequence[PendingDeadLetters], *, may_be_rows: bool
     ) -> list[DataFile]:
-        """Returns the files that have no row which is here already; writes the new rows of the others.
+        """Returns the files that may be taken as they are; writes the new rows of the others, which have some
+        that are here already, or no partition.
 
         `may_be_rows`: a replay may have put some into the main table since.
         """
@@ -188,7 +189,8 @@ class _DeadLetterRewriter:
             place = pq.read_table(source, columns=[names.PARTITION, names.OFFSET])
         gone = self._not_new(places_of(place), may_be_rows=may_be_rows)
         doubled = is_among(place, gone)
-        if not pc.any(doubled).as_py():
+        # Where people have partitioned the letters, the file may lie across partitions: it is written anew.
+        if not pc.any(doubled).as_py() and not self._table.metadata.spec().fields:
             return [describe_file(self._table, path)]
         with self._table.io.new_input(path).open() as source:
             first = 0

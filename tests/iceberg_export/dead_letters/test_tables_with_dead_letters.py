@@ -2,7 +2,7 @@
 
 import pytest
 
-from iceberg_export.errors import FencedError
+from iceberg_export.errors import FencedError, OvertakenError
 from iceberg_export.steps import Step
 from iceberg_export.upkeep.compact import compact
 from iceberg_export.upkeep.maintain import delete_orphans
@@ -52,6 +52,32 @@ def test_going_back_after_a_crash_between_the_tables_loses_and_doubles_nothing(h
     assert both(here) == ([o for o in (0, 2) if o < to], [o for o in (1, 3) if o < to])
     here.export()
     assert both(here) == ([0, 2], [1, 3])
+    assert exact(here)
+
+
+def partition_letters(here):
+    """As people do who have many of them."""
+    with here.table(DEAD_TABLE).update_spec() as update:
+        update.add_identity("error_code")
+
+
+@pytest.mark.parametrize("when", ["before", "after", "meanwhile"])
+def test_dead_letters_whose_table_others_have_partitioned_come_after_a_crash(here, when):
+    here.send(NOT_TEXT, b"a")
+    here.export()
+    if when == "before":
+        partition_letters(here)
+    here.send(b"b", NOT_TEXT, NOT_TEXT)
+    if when == "meanwhile":
+        with pytest.raises(OvertakenError, match="partitioned anew by others"):
+            here.export(hook=Once(Step.COMMITTED, lambda: partition_letters(here)))
+    else:
+        die_between_the_tables(here)
+    if when == "after":
+        partition_letters(here)
+    here.send(NOT_TEXT)
+    here.export()
+    assert both(here) == ([1, 2], [0, 3, 4, 5])
     assert exact(here)
 
 
