@@ -12,13 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.typedef import Record
-from pyiceberg.types import IntegerType, LongType
 
 from iceberg_export import names
-from iceberg_export.errors import PlanError
+from iceberg_export.errors import PlanError, StateError
 from iceberg_export.files.partition_values import hashable
 from iceberg_export.files.read import scan_files
 from iceberg_export.files.rewrite import (
@@ -106,9 +104,10 @@ def _mean_size(group: Sequence[Small]) -> float:
     return sum(file.byte_count for file in group) / len(group)
 
 
-def _bound(bounds: Mapping[int, bytes] | None, field_id: int, kind: Any) -> int:
+def _bound(bounds: Mapping[int, bytes] | None, field_id: int) -> int:
+    """Of whole numbers, of whichever width: others may have made a column wider since the file was written."""
     found = (bounds or {}).get(field_id)
-    return int(from_bytes(kind, found)) if found else 0
+    return int.from_bytes(found or b"", "little", signed=True)
 
 
 def _added_ms(table: Table) -> dict[str, int]:
@@ -123,12 +122,14 @@ def _added_ms(table: Table) -> dict[str, int]:
 
 
 def small_files(table: Table, bytes_max: int, added_before_ms: int) -> list[Small]:
-    """Returns files below half the target size that came before then. Raises CatalogError."""
+    """Returns files below half the target size that came before then. Raises CatalogError, StateError."""
     if table.metadata.snapshot_by_name("main") is None:
         return []
     name = ".".join(table.name())
     added = guarded(f"read the manifests of {name}", lambda: _added_ms(table))
     schema = table.metadata.schema()
+    if lost := {names.PARTITION, names.OFFSET}.difference(schema.column_names):
+        raise StateError(f"table {name} has lost its column {lost.pop()}; it is left as it is")
     partition_id = schema.find_field(names.PARTITION).field_id
     offset_id = schema.find_field(names.OFFSET).field_id
     found = []
@@ -141,8 +142,8 @@ def small_files(table: Table, bytes_max: int, added_before_ms: int) -> list[Smal
         if file.file_size_in_bytes * 2 > bytes_max and not task.delete_files:
             continue
         order = (
-            _bound(file.lower_bounds, partition_id, IntegerType()),
-            _bound(file.lower_bounds, offset_id, LongType()),
+            _bound(file.lower_bounds, partition_id),
+            _bound(file.lower_bounds, offset_id),
         )
         found.append(Small(task, file.partition, file.file_size_in_bytes, order))
     return found

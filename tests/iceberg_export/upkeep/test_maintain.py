@@ -5,13 +5,21 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType
 
-from iceberg_export.errors import CommitUnknownError, FencedError, OvertakenError, PlanError
+from iceberg_export.errors import (
+    CommitUnknownError,
+    FencedError,
+    OvertakenError,
+    PlanError,
+    StateError,
+)
 from iceberg_export.steps import Step
 from iceberg_export.table.commit import Pause
 from iceberg_export.table.run_marks import ALIVE_MS, RunMark, list_files, live_runs
@@ -263,6 +271,27 @@ def test_joined_files_are_not_joined_again(here):
 
 def small(number, partition, size):
     return SmallFile(None, partition, size, (0, number))
+
+
+def test_small_files_of_before_and_after_a_column_became_wider_are_joined_in_order(here):
+    """By the files' bounds, which have another width since."""
+    here.exported(2)
+    with here.table().update_schema() as update:
+        update.update_column("kafka_partition", LongType())
+    here.exported(2)
+    assert compact(here.job(), TABLE, FAR).files_before == 4
+    (path,) = here.live_files()
+    offsets = pq.read_table(path, columns=["kafka_offset"]).column(0).to_pylist()
+    assert offsets == [5 * export + at for export in range(4) for _ in (0, 1) for at in range(5)]
+    assert here.rows() == here.wanted()
+
+
+def test_a_table_that_lost_the_places_of_its_records_is_not_compacted(here):
+    here.exported(2)
+    with here.table().update_schema() as update:
+        update.rename_column("kafka_offset", "place")
+    with pytest.raises(StateError, match="has lost its column kafka_offset"):
+        compact(here.job(), TABLE, FAR)
 
 
 def test_groups_are_of_one_table_partition_in_order_and_no_larger_than_a_file():
