@@ -6,8 +6,10 @@ from typing import NamedTuple
 from pyiceberg.table import Table
 
 from iceberg_export.errors import PlanError, StateError
+from iceberg_export.names import KEY, VALUE
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.plan.splits import PlannedSpan, TopicPlan, check_not_ahead, clip
+from iceberg_export.records.rows import ROW_SCHEMA
 from iceberg_export.runs.job import Job, table_identifier
 from iceberg_export.table.catalog import find_table, state_of
 from iceberg_export.table.state import Gap, State
@@ -50,6 +52,7 @@ def find_exported(job: Job, topic: Topic) -> Exported:
     state = state_of(table)
     if table is None or state is None:
         raise StateError(f"topic {topic.name} has not been exported yet; run `frazil export run`")
+    check_columns(table, [name for name in ROW_SCHEMA.names if name not in {KEY, VALUE}])
     plan = job.client.plan(topic, {})
     check_not_ahead(plan, state.offsets, state.position)
     ranges: dict[int, ComparedRange] = {}
@@ -62,6 +65,16 @@ def find_exported(job: Job, topic: Topic) -> Exported:
         for first, last in _exported_parts(part.log_start, end, number, state.gaps):
             spans += clip(part, start=first, end=last, topic=topic.name).spans
     return Exported(".".join(identifier), table, state, plan, ranges, spans)
+
+
+def check_columns(table: Table, columns: Iterable[str]) -> None:
+    """Raises StateError when the table lacks a column: it was made for other settings, or somebody has dropped it."""
+    there = table.schema().column_names
+    if missing := [name for name in columns if name not in there]:
+        raise StateError(
+            f"table {'.'.join(table.name())} has no column {missing[0]}: it was made for other settings of the"
+            " topic, or others have changed it, so it cannot be compared with the log"
+        )
 
 
 def _exported_parts(

@@ -37,7 +37,6 @@ from pyiceberg.table import FileScanTask, Table
 
 from iceberg_export import names
 from iceberg_export.dead_letters import dead_letter_table
-from iceberg_export.errors import StateError
 from iceberg_export.files.partition_values import decimal_truncations
 from iceberg_export.files.read import group_files, read_rows, scan_files
 from iceberg_export.files.target import Target, target_of
@@ -81,7 +80,7 @@ from iceberg_export.typed.typed_rows import (
     unreadable_batches,
     without_typing,
 )
-from iceberg_export.verify.exported import Exported, find_exported
+from iceberg_export.verify.exported import Exported, check_columns, find_exported
 from iceberg_export.verify.reference_rows import reference_rows
 
 Ranges = dict[int, tuple[int, int]]
@@ -413,10 +412,12 @@ class _Comparison:
         # Nor before which record a column was added that somebody had dropped.
         self.not_compared = added_again(table)
         self._fit()
-        _check_columns(table, self.columns)
+        check_columns(table, self.columns.names)
         name, namespace = table.name()[-1], table.name()[:-1]
         dead_name = dead_letter_table.dead_letter_identifier((".".join(namespace), name))
         self.dead_table = find_table(job.catalog, dead_name)
+        if self.dead_table is not None:
+            check_columns(self.dead_table, ROW_SCHEMA.names)
         self._dead = (
             dead_letter_table.dead_offsets(self.dead_table, 0)
             if self.dead_table is not None
@@ -502,16 +503,6 @@ class _Comparison:
                 sizes=[sum(one.file.file_size_in_bytes for one in group) for group in groups],
                 title=f"{self._plan.topic}: reading table {name}",
             )
-        )
-
-
-def _check_columns(table: Table, columns: pa.Schema) -> None:
-    """Raises StateError when the table lacks a column: it was made for other settings, or somebody has dropped it."""
-    there = table.schema().column_names
-    if missing := [name for name in columns.names if name not in there]:
-        raise StateError(
-            f"table {'.'.join(table.name())} has no column {missing[0]}, which the topic's settings want; set "
-            "them back, or give the topic another table (frazil.iceberg.table)"
         )
 
 
