@@ -7,6 +7,7 @@ tries again. After each commit the loop reports the table's offsets to the agent
 effect between commits.
 """
 
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from functools import partial
 from typing import TextIO
 
 from iceberg_export.dead_letters.counts import LetterCounts
-from iceberg_export.errors import AgentError, ExportError, SparkError
+from iceberg_export.errors import AgentError, CatalogError, ExportError, SparkError
 from iceberg_export.plan.agent_client import Topic
 from iceberg_export.runs import failures
 from iceberg_export.runs.due import (
@@ -39,6 +40,7 @@ from iceberg_export.runs.status import (
     topic_status,
 )
 from iceberg_export.runs.table_choice import each_table
+from iceberg_export.table.catalog import UNFORESEEN_ERRORS, first_line
 from iceberg_export.table.topic_settings import TopicTable, parse
 from iceberg_export.units import show_duration
 from protocol.fault_codes import Sentence, fault_of, told
@@ -316,6 +318,11 @@ class Runner:
         except ExportError as error:
             # The other topics need not wait for this one.
             return self._failed(topic, error)
+        except UNFORESEEN_ERRORS as error:
+            # Nor for a table that is in a state that nobody thought of; who mends it has to see where.
+            traceback.print_exception(error)
+            what = f"{type(error).__name__}: {first_line(error)}"
+            return self._failed(topic, CatalogError(f"its table cannot be exported to ({what})"))
         self._clear_failure(topic)
         if not progress.ended_early:
             self._caught_up_ms[topic.key] = began_ms

@@ -8,12 +8,14 @@ agent has tables without any server. All else (REST, Glue, Hive, SQL on Postgres
 
 import contextlib
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg import exceptions
 from pyiceberg.catalog import Catalog, load_catalog
@@ -88,6 +90,20 @@ _EXTRAS = {"boto3": "sigv4", "psycopg": "postgres", "thrift": "hive"}
 
 # ImportError: only some catalogs and ways to sign in need certain packages.
 _REFUSALS: tuple[type[Exception], ...] = (*CATALOG_ERRORS, ImportError, ValueError, TypeError)
+UNFORESEEN_ERRORS: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    exceptions.ResolveError,
+    exceptions.ValidationError,
+    pa.ArrowException,
+    struct.error,
+)
+"""What PyIceberg and Arrow raise over a table that others have changed in ways that nobody thought of: properties
+that cannot be read, columns of another width."""
 
 
 def first_line(error: BaseException) -> str:

@@ -53,6 +53,7 @@ from iceberg_export.steps import Hook, Step, no_hook
 from iceberg_export.table import schema, state
 from iceberg_export.table.catalog import (
     CATALOG_ERRORS,
+    UNFORESEEN_ERRORS,
     Identifier,
     find_table,
     first_line,
@@ -104,6 +105,16 @@ class FileChange(NamedTuple):
     """Makes the commit no append: a replacement of files that began before is refused then."""
 
 
+class _NotMadeError(CatalogError):
+    """PyIceberg cannot make a commit for the table as it is, and none was sent."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"PyIceberg cannot make a commit for the table as it is ({what}); look at its properties, and what "
+            "other engines have changed"
+        )
+
+
 class _StateKeys(NamedTuple):
     """The export's state as table properties and as snapshot summary."""
 
@@ -114,7 +125,9 @@ class _StateKeys(NamedTuple):
 def _send(
     table: Table, change: FileChange, keys: _StateKeys, hook: Hook, steps: tuple[Step, Step]
 ) -> None:
-    """Sends a commit once. Returns when it is in; CommitFailedException: it is not and never will be."""
+    """Sends a commit once. Returns when it is in; CommitFailedException: it is not and never will be.
+
+    Raises CatalogError when PyIceberg cannot make one for the table as it is; then nothing was sent."""
     head = table.metadata.snapshot_by_name("main")
     transaction = table.transaction()
     if keys.properties:
@@ -124,11 +137,14 @@ def _send(
         producer = transaction.update_snapshot(dict(keys.summary)).overwrite()
     else:
         producer = append_producer(transaction, keys.summary)
-    with producer:
-        for file in change.added:
-            producer.append_data_file(file)
-        for file in change.removed:
-            producer.delete_data_file(file)
+    try:
+        with producer:
+            for file in change.added:
+                producer.append_data_file(file)
+            for file in change.removed:
+                producer.delete_data_file(file)
+    except UNFORESEEN_ERRORS as error:
+        raise _NotMadeError(first_line(error)) from error
     hook(steps[0])
     try:
         table.catalog.commit_table(
@@ -185,6 +201,11 @@ def _commit_until_known(
             raise CatalogError(f"table {name} was dropped while it was exported to") from error
         except CATALOG_ERRORS as error:
             unknown, reason = True, error
+        except _NotMadeError as error:
+            if not unknown:
+                raise
+            reason = error
+            break
         except OvertakenError as error:
             # It may be in, under what others did since: Nessie shows the newest snapshot alone.
             if not unknown or pending.check_is_final:

@@ -1,6 +1,5 @@
 """The loop of `frazil export run --interval`: when topics are due, what stops it, what it counts."""
 
-import argparse
 import contextlib
 import io
 import os
@@ -17,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_export.errors import SettingsError, SparkError
+from iceberg_export.errors import CatalogError, SettingsError, SparkError
 from iceberg_export.progress import Progress
 from iceberg_export.runs import failures, metrics
 from iceberg_export.runs.due import (
@@ -36,7 +35,7 @@ from iceberg_export.settings import parse
 from iceberg_export.steps import Step
 from iceberg_export.table.catalog import find_table
 from iceberg_export.tasks import spark
-from iceberg_export.units import parse_bytes, parse_duration_ms, show_bytes, show_duration
+from protocol.records import Record
 from tests.iceberg_export.kit.hooks import Killed, Once
 from tests.iceberg_export.kit.http import served
 from tests.iceberg_export.kit.tasks import HereRunner
@@ -169,6 +168,24 @@ def test_one_topics_trouble_is_counted_and_leaves_the_others_alone(world, loop):
     assert run_for(loop, 1)[1:] == ["zebras: 3 records in 1 files into table frazil.zebras"]
     assert loop.numbers.topics["orders", ""].errors == 1
     assert loop.numbers.topics["zebras", ""].errors == 0
+
+
+def test_a_table_in_a_state_that_nobody_thought_of_leaves_the_others_alone(world, loop):
+    world.configs["orders"] = {"value.mode": "json", "value.schema": "infer"}
+    world.commit("orders", {0: [[Record(value=b'{"a": 1}')]]})
+    run_for(loop, 1)
+    table = loop.session.catalog.load_table(("frazil", "orders"))
+    with table.transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": "none"})
+    world.commit("orders", {0: [[Record(value=b'{"b": 2}')]]})
+    world.create("zebras", 1, topic_id="ee" * 16)
+    world.commit("zebras", {0: [some_records(3)]})
+    loop.stop.asked = False
+    assert loop.once() == CatalogError.exit_code
+    *_, last = loop.output.getvalue().splitlines()
+    assert last == "zebras: 3 records in 1 files into table frazil.zebras"
+    assert "orders: its table cannot be exported to (ValidationError: " in loop.said.getvalue()
+    assert loop.numbers.topics["orders", ""].errors == 1
 
 
 def test_a_topic_that_keeps_failing_is_tried_and_told_ever_more_seldom(world, loop):
@@ -481,38 +498,6 @@ def test_nothing_new_is_never_due_and_what_nobody_knows_always():
     far = {"next_poll_ms": 10 * HOUR_MS, "bytes_enough": 1}
     assert not is_due(TopicLag(0, 0, 0, None), **far)
     assert is_due(TopicLag(1, 0, HOUR_MS, None), next_poll_ms=0, bytes_enough=1)
-
-
-@pytest.mark.parametrize(
-    ("text", "milliseconds"),
-    [("90", 90_000), ("300s", 300_000), ("5m", 300_000), ("1H", HOUR_MS), ("250ms", 250)],
-)
-def test_lengths_of_time_are_read(text, milliseconds):
-    assert parse_duration_ms(text) == milliseconds
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("1000", 1000), ("64g", 64 << 30), ("512 MiB", 512 << 20), ("1kb", 1024)]
-)
-def test_sizes_are_read(text, count):
-    assert parse_bytes(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "5 parsecs", "1.5g"])
-def test_what_is_no_size_and_no_time_is_refused(text):
-    for read in (parse_bytes, parse_duration_ms):
-        with pytest.raises(argparse.ArgumentTypeError):
-            read(text)
-
-
-def test_sizes_are_shown_with_three_digits():
-    shown = [show_bytes(count) for count in (0, 999, 1000, 1 << 20, 150 << 20, 3 << 40)]
-    assert shown == ["0 B", "999 B", "1.0 KiB", "1.0 MiB", "150 MiB", "3.0 TiB"]
-
-
-def test_lengths_of_time_are_shown_with_two_digits_or_in_hours():
-    shown = [show_duration(ms) for ms in (999, 99_999, 100_000, 5_999_999, 6_000_000, 864_000_000)]
-    assert shown == ["0 s", "99 s", "1 min", "99 min", "1 h", "240 h"]
 
 
 def test_a_bar_shows_the_part_that_is_done_and_the_time_that_is_left():

@@ -340,6 +340,31 @@ def test_a_table_that_others_have_upgraded_is_told_before_anything_is_written(ca
         export(catalog, state, 15, "run-2", files)
 
 
+def spoil(catalog):
+    """A property that anybody may set, and PyIceberg does not read."""
+    with catalog.load_table(TABLE).transaction() as transaction:
+        transaction.set_properties({"write.summary.partition-limit": "few"})
+
+
+def test_a_table_for_which_no_commit_can_be_made_is_told(catalog):
+    state = export(catalog, initialise(catalog), 10, "run-1")
+    spoil(catalog)
+    with pytest.raises(CatalogError, match="cannot make a commit for the table as it is"):
+        export(catalog, state, 15, "run-2")
+    assert state_in(catalog) == state
+
+
+def test_a_commit_that_is_not_answered_may_be_in_though_no_other_can_be_made(catalog):
+    state = export(catalog, initialise(catalog), 10, "run-1")
+
+    def others():
+        spoil(catalog)
+        raise UNKNOWN
+
+    with pytest.raises(CommitUnknownError, match="nothing is lost or doubled"):
+        export(catalog, state, 15, "run-2", hook=Once(Step.COMMIT_WRITTEN, others))
+
+
 def test_a_foreign_expiry_in_between_is_no_matter(catalog):
     state = export(catalog, initialise(catalog), 10, "run-1")
     export(catalog, state, 15, "run-2", hook=Answers(lambda: expire_all_but_head(catalog)))
