@@ -116,7 +116,11 @@ def _validate(group: LiveGroup, topic: Topic | None, index: int) -> ErrorCode:
 
 
 def _is_there(row: GroupRow | None, topic: Topic, index: int) -> bool:
-    return row is not None and row.offsets.get(topic.topic_id, index) is not None
+    """Also one that waits for the end of a transaction: it would be there again when that is committed."""
+    if row is None:
+        return False
+    offsets, topic_id = row.offsets, topic.topic_id
+    return offsets.get(topic_id, index) is not None or offsets.has_pending(topic_id, index)
 
 
 async def _forget(node: Node, group_id: str, partitions: list[tuple[TopicId, int]]) -> None:

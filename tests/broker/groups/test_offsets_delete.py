@@ -27,6 +27,7 @@ from tests.broker.groups.world import (
     group_of,
     until_held,
 )
+from tests.broker.transactions.world import producing
 
 
 def delete(group_id: str, topics: dict) -> OffsetDeleteRequest:
@@ -154,6 +155,21 @@ async def test_what_is_not_there_is_no_error_and_writes_nothing():
         assert await deleted(one, "g", {"logs": [1, 2]}) == {("logs", 1): 0, ("logs", 2): 0}
         assert await deleted(one, "g", {}) == {}
         assert one.machine.position == position
+
+
+@pytest.mark.parametrize("committed", [{}, {0: 1}])
+async def test_an_offset_that_waits_for_the_end_of_a_transaction_is_forgotten_with_its_place(
+    committed,
+):
+    """Its transaction is committed, and does not bring it back."""
+    async with producing() as (producer, one):
+        await put(one, "g", {"logs": {3: 4, **committed}})
+        assert await producer.add_offsets("g") == 0
+        wanted = {("logs", 0): 10, ("logs", 1): 11}
+        assert set((await producer.commit_offsets(one, "g", wanted)).values()) == {0}
+        assert await deleted(one, "g", {"logs": [0]}) == {("logs", 0): 0}
+        assert await producer.end() == 0
+        assert await fetched(one, "g", None) == {("logs", 1): 11, ("logs", 3): 4}
 
 
 async def test_more_than_a_command_may_name_goes_as_several(world):
