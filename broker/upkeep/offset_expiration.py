@@ -5,7 +5,8 @@ What is old is `broker.groups.expiry`'s to say; it is proposed in slices, each d
 `apply`. A sweep that ends early (the log is away, a shard is lost) leaves the rest to the next one,
 here or elsewhere.
 
-Invariant: between two awaits a bounded number of rows is looked at.
+Invariants: between two awaits a bounded number of rows is looked at; what is proposed was old in the
+group as it stands, with nothing in between, since `apply` knows of no subscriptions.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from broker.groups.commits import places
 from broker.node import Node
 from coordinator.commands.group_commands import DeleteGroup, ExpireOffsets
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import TopicId
+from protocol.types import Position, TopicId
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,10 @@ async def _sweep_group(node: Node, group_id: str) -> bool:
     """False when there is no sense in going on."""
     try:
         retention_ms = node.groups.settings_for(group_id).offsets_retention_ms
-        partitions = await _expired(node, group_id, retention_ms)
-        for some in places(partitions):
+        seen = await _seen(node, group_id)
+        for some in places(await _expired(node, group_id, retention_ms)):
+            if await _seen(node, group_id) != seen:
+                return True  # Somebody may subscribe to them by now: the next sweep looks again.
             await node.groups.propose(ExpireOffsets(group_id, retention_ms, some))
         if await _is_deletable(node, group_id):
             await node.groups.propose(DeleteGroup(group_id, only_without_offsets=True))
@@ -60,6 +63,13 @@ async def _sweep_group(node: Node, group_id: str) -> bool:
         logger.info("expiring offsets waits: %s", error)
         return False
     return True
+
+
+async def _seen(node: Node, group_id: str) -> tuple[Position, str] | None:
+    """What changes when the group's members or their subscriptions do. Raises KafkaError."""
+    await node.groups.settled(group_id)
+    row, group = node.log_client.machine.groups.get(group_id), node.groups.live(group_id)
+    return None if row is None or group is None else (row.changed, group.state())
 
 
 async def _expired(node: Node, group_id: str, retention_ms: int) -> list[tuple[TopicId, int]]:

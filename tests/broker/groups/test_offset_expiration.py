@@ -23,6 +23,7 @@ from coordinator.commands.transaction_commands import (
 from protocol import apis
 from protocol.messages import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.groups.members import (
+    Consumer,
     classic_group,
     consumer_group,
     fetched,
@@ -207,6 +208,30 @@ async def test_expirations_are_proposed_in_slices(world):
         assert isinstance(seen[-1], DeleteGroup)
         assert seen[-1].only_without_offsets
         assert one.machine.groups.get("g") is None
+
+
+@pytest.mark.parametrize("joins", ["consumer", "classic"])
+async def test_when_somebody_joins_in_the_middle_of_a_sweep_what_is_left_stays(world, joins):
+    """A member that has read its offsets would begin anew where they went after it had joined."""
+    async with world.agents("one", **MINUTE) as (one,):
+        await one.create_topic("wide", 2500)
+        await until_held(one)
+        await put(one, "g", {"wide": dict.fromkeys(range(2500), 1)})
+        await asyncio.sleep(PAST_S)
+        seen = commands_of(one, ExpireOffsets)
+        sweeping = asyncio.get_running_loop().create_task(offset_expiration.sweep(one.node))
+        while not seen:
+            await asyncio.sleep(0)
+        if joins == "consumer":
+            member = Consumer(one, one.connect(), "g", "member", 0, topics=["wide"])
+            assert await member.beat() == 0
+        else:
+            one.connect().send(apis.JOIN_GROUP, 3, join_request("g", ("wide",)))
+            await asyncio.sleep(0.1)
+        joined = len(one.machine.groups.get("g").offsets)
+        await sweeping
+        assert len(one.machine.groups.get("g").offsets) == joined == 1500
+        assert len(seen) == 1
 
 
 async def test_a_sweep_without_a_log_ends_and_the_next_one_goes_on():
