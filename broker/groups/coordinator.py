@@ -292,6 +292,10 @@ class GroupCoordinator:
             reason = "The consumer protocol is switched off by this agent's settings."
             to.refuse(KafkaError(ErrorCode.UNSUPPORTED_VERSION, reason))
             return
+        if request.group_id == "":
+            # Where the other APIs say INVALID_GROUP_ID.
+            to.refuse(KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty."))
+            return
         topics = self._log_client.machine.topics
         seen = self._topics_seen(call)
         ask = partial(

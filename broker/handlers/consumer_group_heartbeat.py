@@ -4,7 +4,7 @@ KIP-848; KIP-1082 (v1: the member makes its own id), regular expressions (v1). H
 must be written it is answered in the call, else when the log has taken the change. The group's
 coordinator decides (`broker.groups`).
 
-Errors: 14 (refused unread, or too many wait: send again), 15, 16, 24, 25, 35 (switched off by
+Errors: 14 (refused unread, or too many wait: send again), 15, 16, 25, 35 (switched off by
 `group.coordinator.rebalance.protocols`), 42, 69, 81, 82, 110, 111, 112, 128.
 """
 

@@ -4,7 +4,7 @@ KIP-664. Any agent answers for any partition, behind a barrier (P8). A producer 
 the partition remembers its sequence numbers, and while its transaction is open there. There are no
 coordinators whose epochs could differ, so that epoch is always told as none.
 
-Errors, per partition: 3, 6 (no barrier to be had).
+Errors, per partition: 3, 6 (no barrier to be had), 17 (no topic has such a name).
 """
 
 from typing import Final
@@ -16,6 +16,7 @@ from broker.calls.slices import Turns
 from broker.handler_support import partition_of
 from broker.node import Node
 from coordinator.tables.partitions import Partition
+from coordinator.tables.topics import name_error
 from protocol import apis
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -89,6 +90,8 @@ def _refused(partition: int, error: KafkaError) -> DescribedProducersPartition:
 
 
 async def _describe(node: Node, turns: Turns, name: str, index: int) -> DescribedProducersPartition:
+    if (reason := name_error(name)) is not None:
+        return _refused(index, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason))
     partition = partition_of(node, name, index)
     if partition is None:
         reason = "This server does not host this topic-partition."

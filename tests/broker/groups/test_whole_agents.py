@@ -244,3 +244,33 @@ async def test_a_refused_join_can_be_read_in_every_version(version: int) -> None
         answer = await one.call(apis.JOIN_GROUP, request, version=version)
         assert answer.error_code != 0
         assert answer.protocol_name == (None if version >= 7 else "")
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_members_that_leave_a_group_that_is_not_there_are_unknown_one_by_one(
+    version: int,
+) -> None:
+    """As Kafka: from v3 on there is an error for each member, and none of the request."""
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    async with agents() as (one,):
+        request = requests.leave("g", "somebody", *([("", "static")] if version >= 3 else []))
+        answer = await one.call(apis.LEAVE_GROUP, request, version=version)
+        told = [(row.member_id, row.group_instance_id, row.error_code) for row in answer.members]
+        if version < 3:
+            assert (answer.error_code, told) == (unknown, [])
+        else:
+            assert answer.error_code == 0
+            assert told == [("somebody", None, unknown), ("", "static", unknown)]
+        nameless = await one.call(apis.LEAVE_GROUP, requests.leave("", "m"), version=version)
+        assert (nameless.error_code, nameless.members) == (ErrorCode.INVALID_GROUP_ID, [])
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_a_heartbeat_of_kip_848_without_a_group_id_is_an_invalid_request(
+    version: int,
+) -> None:
+    async with agents() as (one,):
+        request = requests.consumer_heartbeat("", "m", 1)
+        answer = await one.call(apis.CONSUMER_GROUP_HEARTBEAT, request, version=version)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message == "GroupId can't be empty."

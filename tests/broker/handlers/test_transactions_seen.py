@@ -106,6 +106,16 @@ async def test_a_topic_that_was_deleted_is_not_told_of(world):
         assert [topic.topic for topic in row.topics] == ["orders"]
 
 
+async def test_of_what_is_no_topics_name_no_producers_are_told(world):
+    async with world.agents("one") as (one,):
+        for name, code in (
+            ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("no name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ):
+            assert [row.error_code for row in await producers(one, name, 0, 1)] == [code] * 2
+
+
 async def test_every_id_is_listed_by_one_agent_and_described_by_all(world):
     async with world.agents("one", "two", "three") as agents:
         ids = [f"pay-{number}" for number in range(30)]
