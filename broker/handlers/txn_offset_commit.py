@@ -154,6 +154,8 @@ def _instance(node: Node, call: Call, request: TxnOffsetCommitRequest) -> int | 
     if code is _NONE and row.ended_at > call.clock:
         # They were on their way when the transaction before this one ended, and may be its.
         return ErrorCode.NOT_ENOUGH_REPLICAS
+    if code is _NONE and request.group_id not in row.group_ids:
+        return ErrorCode.TRANSACTION_ABORTABLE
     return instance if code is _NONE else code
 
 

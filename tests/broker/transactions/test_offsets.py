@@ -91,6 +91,15 @@ async def test_which_transaction_it_is_comes_before_everything_about_members(ver
         assert await wrong.commit_offsets(one, "g", {LOGS0: 7}, version=version) == {LOGS0: code}
 
 
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_that_the_group_takes_part_comes_before_everything_about_members(version):
+    """As in Kafka. A new client's offsets add their group, and are then judged by their member."""
+    async with producing(begin=in_group) as (producer, one):
+        member = {"member_id": "somebody", "generation_id": 3}
+        answer = await producer.commit_offsets(one, "h", {LOGS0: 7}, version=version, **member)
+        assert answer == {LOGS0: {3: 48, 4: 120, 5: 22}[version]}
+
+
 async def test_offsets_of_a_new_client_begin_the_transaction_of_their_epoch():
     """KIP-890: no AddOffsetsToTxn at all."""
     async with producing() as (producer, one):
