@@ -4,7 +4,7 @@
                  that it still owns say what it has given up; the answer names no leader
     SyncGroup    what the member is assigned in its epoch, which nobody had to compute for it
     Heartbeat    REBALANCE_IN_PROGRESS when there is a step to take: then it joins again
-    LeaveGroup   classic members only
+    LeaveGroup   members of either protocol: administrators remove them so, since Kafka 4.1
 
 So a classic member takes with every JoinGroup the step that a heartbeat is to others. Eager
 assignors give up everything before they join; cooperative ones keep what they have, revoke what
@@ -239,7 +239,7 @@ class MixedGroup(ConsumerGroup):
         if member_id == "" and instance_id is not None:
             member_id = self.image.instances.get(instance_id, "")
         try:
-            member = self._classic(member_id, instance_id)
+            member = self._named(member_id, instance_id)
         except KafkaError as error:
             return error.code
         gone[member.member_id] = None
@@ -247,13 +247,20 @@ class MixedGroup(ConsumerGroup):
 
     def _classic(self, member_id: str, instance_id: str | None) -> Member:
         """The classic member of this id. Raises KafkaError."""
+        member = self._named(member_id, instance_id)
+        if member.classic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def _named(self, member_id: str, instance_id: str | None) -> Member:
+        """The member of this id, of either protocol. Raises KafkaError."""
         member = self.image.members.get(member_id)
         if instance_id is not None:
             static = self.image.static_member(instance_id)
             if static is not None and static.member_id != member_id:
                 raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
             member = static
-        if member is None or member.classic is None:
+        if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return member
 

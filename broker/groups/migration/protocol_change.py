@@ -51,7 +51,11 @@ from coordinator.tables.groups import GroupRow
 from coordinator.tables.topics import Topics
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment_user_data
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.messages import ConsumerGroupHeartbeatRequest, JoinGroupRequest
+from protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+)
 from protocol.types import TopicPartition
 
 UPGRADES: Final = frozenset({"upgrade", "bidirectional"})
@@ -211,6 +215,11 @@ class MigratingConsumerGroup(MixedGroup):
         if refusal := group.join(caller, request):
             return refusal
         return [ReplaceGroup(group), *group.save()]
+
+    @override
+    def leave(self, caller: Caller, request: LeaveGroupRequest) -> Effects:
+        self._now_ms = caller.now_ms
+        return super().leave(caller, request)
 
     def _replaced_by(self, request: JoinGroupRequest) -> str | None:
         """The member of KIP-848 whose place a static member of the classic protocol takes."""

@@ -390,7 +390,6 @@ def test_who_cannot_leave_is_told_why_and_the_others_go() -> None:
     static_id = joined(world, instance_id="i")
     expected = [
         ("x", E.UNKNOWN_MEMBER_ID),
-        ("m", E.UNKNOWN_MEMBER_ID),
         ((member_id, "i"), E.FENCED_INSTANCE_ID),
         ((static_id, "j"), E.UNKNOWN_MEMBER_ID),
         (("", "i"), E.NONE),
@@ -400,6 +399,38 @@ def test_who_cannot_leave_is_told_why_and_the_others_go() -> None:
     left = world.leave(*(who for who, _ in expected))
     assert [row.error_code for row in left.members] == [code for _, code in expected]
     assert [*world.image.members] == ["m"]
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_an_administrator_removes_a_member_of_kip_848_as_one_of_the_classic_protocol(
+    version: int,
+) -> None:
+    """As Kafka 4.3: its Admin has one way for both (`removeMembersFromConsumerGroup`)."""
+    world, member_id, _ = settled()
+    assert world.subscribe("n", "t").error_code == E.NONE
+    epoch = world.image.members["m"].epoch
+    left = world.leave("m", version=version)
+    assert [left.error_code, *(row.error_code for row in left.members)] == [E.NONE] * (
+        1 + (version >= 3)
+    )
+    assert world.beat("m", epoch).error_code == E.UNKNOWN_MEMBER_ID
+    assert [*world.image.members] == [member_id, "n"]
+
+
+def test_an_administrator_removes_static_members_of_kip_848_by_their_instance_ids() -> None:
+    world, _, _ = settled()
+    for name in ("k", "l"):
+        assert world.subscribe(f"m-{name}", "t", instance_id=name).error_code == E.NONE
+    assert world.beat("m-l", -2, instance_id="l").error_code == E.NONE
+    expected = [
+        (("m-k", "l"), E.FENCED_INSTANCE_ID),
+        (("", "k"), E.NONE),
+        (("", "l"), E.NONE),
+        (("", "k"), E.NONE),
+    ]
+    left = world.leave(*(who for who, _ in expected))
+    assert [row.error_code for row in left.members] == [code for _, code in expected]
+    assert {"m-k", "m-l"}.isdisjoint(world.image.members)
 
 
 def test_an_unknown_member_that_leaves_is_told_so_in_old_versions_too() -> None:

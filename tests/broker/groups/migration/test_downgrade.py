@@ -60,6 +60,21 @@ def test_when_the_last_member_of_kip_848_leaves_the_others_rebalance(protocol: s
     village.settle(10)
 
 
+def test_when_an_administrator_removes_the_last_member_of_kip_848_the_others_rebalance() -> None:
+    village = mixed()
+    world = village.world
+    world.now_ms += 2_000
+    left = world.leave(the_consumer(village).member_id)
+    assert [row.error_code for row in left.members] == [E.NONE]
+    assert world.kinds == ["CONSUMER", "CLASSIC"]
+    group = world.classic
+    assert group.state() == "PreparingRebalance"
+    for member in group.members:
+        # Its session begins anew, now.
+        assert member.deadline_ms == world.now_ms + member.session_timeout_ms
+    village.settle(10)
+
+
 def test_the_log_has_the_classic_group_before_the_last_member_hears_that_it_may_go() -> None:
     village = mixed()
     world = village.world
