@@ -66,6 +66,8 @@ SMALL_REQUEST_BYTES: Final = 4096
 """Requests that wait for a group are counted, if larger, or if a member may come of them."""
 MATCHED_AT_ONCE: Final = 100
 """Names of topics that are matched with an expression in the call."""
+PROTOCOL_NAMED_FROM: Final = 5
+"""Version of SyncGroup (KIP-559)."""
 CONSUMER_PROTOCOL: Final = "consumer"
 """In `group.coordinator.rebalance.protocols`: KIP-848 is served."""
 
@@ -273,6 +275,12 @@ class GroupCoordinator:
         )
 
     def sync(self, call: Call, request: SyncGroupRequest, to: Responder[SyncGroupResponse]) -> None:
+        if call.version >= PROTOCOL_NAMED_FROM and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            reason = "SyncGroup names the protocol and its type from this version on."
+            to.refuse(KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, reason))
+            return
         self._ask_member(call, request.group_id, lambda group, by: group.sync(by, request), to)
 
     def leave(

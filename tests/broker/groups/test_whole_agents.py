@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import FindCoordinatorRequest, JoinGroupRequest
 from protocol.types import Incarnation
 from tests.broker.groups import requests
-from tests.broker.groups.members import codes, commit
+from tests.broker.groups.members import classic_group, codes, commit
 from tests.broker.groups.world import agents
 from tests.kit.sockets import Place, Running, SocketClient, agent_of
 
@@ -274,3 +274,26 @@ async def test_a_heartbeat_of_kip_848_without_a_group_id_is_an_invalid_request(
         answer = await one.call(apis.CONSUMER_GROUP_HEARTBEAT, request, version=version)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert answer.error_message == "GroupId can't be empty."
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_from_version_5_on_who_asks_for_an_assignment_names_the_protocol(
+    version: int,
+) -> None:
+    """KIP-559. As Kafka, whatever else is wrong with the request."""
+    async with agents() as (one,):
+        (member,) = await classic_group(one, "g", {"logs": [0]})
+        told = []
+        for names in ({}, {"protocol_type": "consumer"}, {"protocol_name": requests.RANGE}):
+            request = requests.sync("g", member.member_id, member.epoch, **names)
+            told.append((await one.call(apis.SYNC_GROUP, request, version=version)).error_code)
+        assert told == [ErrorCode.INCONSISTENT_GROUP_PROTOCOL if version >= 5 else 0] * 3
+        whole = requests.sync(
+            "g",
+            member.member_id,
+            member.epoch,
+            protocol_type="consumer",
+            protocol_name=requests.RANGE,
+        )
+        answer = await one.call(apis.SYNC_GROUP, whole, version=version)
+        assert (answer.error_code, bool(answer.assignment)) == (0, True)

@@ -139,7 +139,7 @@ class Member:
 
     async def sync(self) -> int:
         request = requests.sync(self.group_id, self.member_id, self.generation)
-        return (await self.peer.call(apis.SYNC_GROUP, 5, request)).error_code
+        return (await self.peer.call(apis.SYNC_GROUP, 4, request)).error_code
 
     async def leave(self) -> int:
         request = requests.leave(self.group_id, self.member_id)

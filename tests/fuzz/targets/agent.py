@@ -234,7 +234,7 @@ async def settle(one: agents.Agent) -> tuple[Any, ...]:
     while (joined := await _join(client)).error_code:
         await asyncio.sleep(0.1)
     request = sync("classic", joined.member_id, joined.generation_id)
-    await client.call(apis.SYNC_GROUP, 5, request)
+    await client.call(apis.SYNC_GROUP, 4, request)
     beat = ConsumerGroupHeartbeatRequest(
         group_id="modern", member_id="member", member_epoch=0, rebalance_timeout_ms=10_000,
         subscribed_topic_names=["t"], topic_partitions=[],
