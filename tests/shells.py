@@ -214,6 +214,8 @@ SHELLS = {
         "reports.error_page",
         "sasl.decisions",
         "sasl.key_sets",
+        "recovery.archives",
+        "recovery.histories",
         "recovery.rebuilding",
         "recovery.recovery",
         "recovery.unarchived",

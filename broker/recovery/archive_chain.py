@@ -1,4 +1,4 @@
-"""Which archives lead on from a snapshot, and how far. Pure.
+"""Which archives lead on from a position, and how far. Pure.
 
 An archive holds all entries from one position to another (`storage.formats.log_archive`). Ranges may overlap, and
 those of an era that is over may lie beside those of the next one.
@@ -22,20 +22,17 @@ class ArchiveRange(NamedTuple):
         return archive_key(self.after, self.last)
 
 
-def chain(ranges: Iterable[ArchiveRange], position: Position) -> list[ArchiveRange]:
-    """As few as possible that reach on from the position without a hole, in order."""
-    found: list[ArchiveRange] = []
-    reached = position
-    best: ArchiveRange | None = None
-    for each in sorted(ranges):
-        if each.after > reached:
-            if best is None or each.after > best.last:
-                break
-            found.append(best)
-            reached, best = best.last, None
-        if each.last > (reached if best is None else best.last):
-            best = each
-    return found if best is None else [*found, best]
+def furthest(ranges: Iterable[ArchiveRange], position: Position) -> ArchiveRange | None:
+    """The one that leads on from the position and ends last; None: none leads on."""
+    found = [each for each in ranges if each.after <= position < each.last]
+    return max(found, key=lambda each: (each.last, -each.after), default=None)
+
+
+def overlapping(
+    ranges: Iterable[ArchiveRange], after: Position, last: Position
+) -> list[ArchiveRange]:
+    """Those that have positions in (after, last], in order."""
+    return sorted([each for each in ranges if max(after, each.after) < min(last, each.last)])
 
 
 def beyond(ranges: Sequence[ArchiveRange], reached: Position) -> list[ArchiveRange]:

@@ -13,14 +13,8 @@ from typing import Final, NamedTuple
 
 from broker.check.comparison import Comparison, Wrong
 from broker.jobs.kinds.collection_plan import PREFIXES
-from broker.recovery.rebuilding import (
-    RETRY,
-    Rebuilt,
-    RecoveryError,
-    Until,
-    rebuild,
-    store_is_away,
-)
+from broker.recovery.archives import RETRY, store_is_away
+from broker.recovery.rebuilding import Rebuilt, RecoveryError, Until, rebuild
 from broker.recovery.unarchived import Unarchived, unarchived
 from broker.reports.log_lines import place
 from broker.store import truncation

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from broker.recovery.rebuilding import RETRY, store_is_away
+from broker.recovery.archives import RETRY, store_is_away
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.listing import pages
 from protocol.types import Buffer, TopicId

@@ -114,6 +114,20 @@ async def newest_era(store: ObjectStore) -> EraMarker | None:
         raise StoreRefusedError.of(error) from error
 
 
+async def begun_eras(store: ObjectStore) -> set[int]:
+    """The eras that the cluster has been in: what lies in the store of others is of recoveries that were given up.
+
+    Raises StoreError.
+    """
+    eras, newest = {ERA}, ""
+    while page := await store.list_after(f"{era_marker.FOLDER}/", newest):
+        newest = page[-1].key
+        for info in page:
+            with suppress(ValueError):  # Somebody else's.
+                eras.add(era_marker.era_of_key(info.key))
+    return eras
+
+
 async def check_era(store: ObjectStore, era: int) -> None:
     """Find none that has begun behind this one. Raises ClusterMismatchError and StoreError."""
     later = await store.list_after(f"{era_marker.FOLDER}/", era_marker.era_key(era))

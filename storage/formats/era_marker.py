@@ -56,6 +56,14 @@ def era_key(era: int) -> str:
     return f"{FOLDER}/{era:04x}"
 
 
+def era_of_key(key: str) -> int:
+    """The inverse of `era_key`. Raises ValueError when `key` is not that of a marker."""
+    era = int(key.removeprefix(f"{FOLDER}/"), 16)
+    if key != era_key(era):
+        raise ValueError(f"{key!r} is not the key of an era's marker")
+    return era
+
+
 def encode_era(marker: EraMarker) -> bytes:
     fields = asdict(marker)
     return json.dumps(fields | {"checksum": _checksum(fields)}, indent=2).encode() + b"\n"

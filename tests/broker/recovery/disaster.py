@@ -36,21 +36,29 @@ class Disaster(World):
         await super().begin()
         return self
 
-    async def archive(self, after: Position, last: Position) -> str:
-        """What the holder of the jobs puts, of entries that are not cut; the key."""
+    async def archive(
+        self, after: Position, last: Position, *, voided: Position | None = None
+    ) -> str:
+        """What the holder of the jobs puts, of entries that are not cut; the key. `voided`: what it passes over."""
         await self.whole.wait_for(last)
         machine = Machine()
         entries = []
         for logged in self.cluster.entries:
-            if logged.position > last:
+            place, session, n, payload = logged
+            if place > last:
                 break
-            machine.apply(logged.position, decode_entry(logged.payload))
-            if logged.position > after:
-                entries.append(
-                    ArchivedEntry(logged.position, logged.session, logged.n, False, logged.payload)
-                )
-        archive = LogArchive(CLUSTER, after, last, machine.digest(), tuple(entries))
-        key = archive_key(after, last)
+            if place == voided:
+                machine.void(place, session=session, n=n)
+            else:
+                machine.apply(place, decode_entry(payload))
+            if place > after:
+                entries.append(ArchivedEntry(place, session, n, place == voided, payload))
+        return await self.put_archive(
+            LogArchive(CLUSTER, after, last, machine.digest(), tuple(entries))
+        )
+
+    async def put_archive(self, archive: LogArchive) -> str:
+        key = archive_key(archive.after, archive.last)
         await self.store.put_new(key, [encode_archive(archive)])
         return key
 

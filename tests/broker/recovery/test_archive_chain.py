@@ -4,12 +4,21 @@ import random
 
 import pytest
 
-from broker.recovery.archive_chain import ArchiveRange, beyond, chain
+from broker.recovery.archive_chain import ArchiveRange, beyond, furthest, overlapping
 from protocol.types import Position
 
 
 def ranges(*pairs: tuple[int, int]) -> list[ArchiveRange]:
     return [ArchiveRange(Position(after), Position(last)) for after, last in pairs]
+
+
+def chain(given: list[ArchiveRange], at: int) -> list[ArchiveRange]:
+    """As a recovery takes them."""
+    found: list[ArchiveRange] = []
+    while (link := furthest(given, Position(at))) is not None:
+        found.append(link)
+        at = link.last
+    return found
 
 
 @pytest.mark.parametrize(
@@ -28,12 +37,18 @@ def ranges(*pairs: tuple[int, int]) -> list[ArchiveRange]:
 def test_as_few_archives_as_possible_reach_on_without_a_hole(
     given: list[tuple[int, int]], at: int, chosen: list[tuple[int, int]]
 ) -> None:
-    assert chain(ranges(*given), Position(at)) == ranges(*chosen)
+    assert chain(ranges(*given), at) == ranges(*chosen)
 
 
 def test_what_lies_behind_a_hole_is_told() -> None:
     given = ranges((7, 9), (0, 5), (9, 12))
     assert beyond(given, Position(5)) == ranges((7, 9), (9, 12))
+
+
+def test_archives_overlap_where_they_have_a_position_in_common() -> None:
+    given = ranges((0, 5), (4, 7), (7, 9), (9, 12), (3, 12))
+    assert overlapping(given, Position(5), Position(8)) == ranges((3, 12), (4, 7), (7, 9))
+    assert overlapping(given, Position(5), Position(5)) == []
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -45,7 +60,7 @@ def test_a_chain_reaches_as_far_as_all_archives_together(seed: int) -> None:
     end = at
     while end + 1 in covered:
         end += 1
-    found = chain([each for each in ranges(*pairs) if each.last > at], Position(at))
+    found = chain(ranges(*pairs), at)
     reached = at
     for link in found:
         assert link.after <= reached < link.last

@@ -387,6 +387,19 @@ async def test_a_recovery_that_was_given_up_is_no_obstacle_for_another_one() -> 
     assert names(await world.started(log))[-1] == "archived"
 
 
+async def test_a_snapshot_of_an_era_that_was_given_up_is_none_to_go_back_to() -> None:
+    world = await with_archives()
+    log = world.lose()
+    marker = await world.recover(log)
+    await world.store.delete([marker.key])
+    other = await world.recover(log, Until(position=Position(marker.behind - 1)))
+    assert other.era == 3
+    back = await world.plan(world.lose(), Until(position=first_position(2)))
+    assert era_of(back.rebuilt.begun) == 1
+    await world.store.delete([f"snapshots/{first_position(3):016x}/manifest"])
+    assert era_of((await world.plan(world.lose())).rebuilt.begun) == 1
+
+
 async def test_a_young_cluster_without_a_snapshot_is_recovered_from_its_archives() -> None:
     world = await Disaster().begin()
     await world.topic("archived")
