@@ -4,7 +4,7 @@ All that is known is what the newest manifest says of pins: what was renewed sin
 compared with a wall clock here: a cluster that stands still keeps what its time would be over for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,7 @@ from broker.reports.log_lines import place
 from broker.reports.tables import Cell, table
 from coordinator.snapshot.keeping import kept
 from coordinator.snapshot.manifest import StoredSnapshot
+from protocol.types import era_of
 
 FAULTS_TOLD_MAX: Final = 10
 """Of one snapshot, a clause each; the others are counted."""
@@ -22,8 +23,10 @@ class Why(Enum):
 
     NEWEST = "agents start from it"
     OLDER = "agents start from it when the newest is damaged"
+    BEFORE = "of an era that is over: frazil recover begins with it when the newest is damaged"
     KEPT = "kept"
     LEFT = "not kept: it goes with a collection"
+    GIVEN_UP = "of a recovery that was given up: nobody starts from it"
     DAMAGED = "its manifest cannot be read"
 
 
@@ -34,26 +37,40 @@ class Reason(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        return self.why in (Why.NEWEST, Why.OLDER, Why.KEPT)
+        return self.why in (Why.NEWEST, Why.OLDER, Why.BEFORE, Why.KEPT)
 
 
-def reasons(snapshots: Sequence[StoredSnapshot], now_ms: int) -> list[Reason]:
-    """Of each of all snapshots in a store, which are newest first."""
+def reasons(
+    snapshots: Sequence[StoredSnapshot], now_ms: int, *, eras: Collection[int]
+) -> list[Reason]:
+    """Of each of all snapshots in a store, which are newest first. `eras`: those that have begun.
+
+    Nothing is collected before an era has two.
+    """
     readable = [each for each in snapshots if each.manifest is not None]
-    pins = readable[0].manifest.pins if readable and readable[0].manifest is not None else ()
-    pinned = kept([each.position for each in readable], pins)
+    begun = [each for each in readable if era_of(each.position) in eras]
+    newest = begun[0] if begun else None
+    pins = newest.manifest.pins if newest is not None and newest.manifest is not None else ()
+    pinned = kept([each.position for each in begun], pins)
+    own = [
+        each.position
+        for each in begun
+        if newest is not None and era_of(each.position) == era_of(newest.position)
+    ]
     found = []
     for each in snapshots:
         pin = pinned.get(each.position)
         until_ms = None if pin is None else pin.until_ms
         if each.manifest is None:
             why = Why.DAMAGED
-        elif each is readable[0]:
-            why = Why.NEWEST
-        elif each is readable[1]:
-            why = Why.OLDER
+        elif era_of(each.position) not in eras:
+            why = Why.GIVEN_UP
+        elif each.position in own[:2]:
+            why = Why.NEWEST if each is newest else Why.OLDER
+        elif until_ms is not None and until_ms > now_ms:
+            why = Why.KEPT
         else:
-            why = Why.KEPT if until_ms is not None and until_ms > now_ms else Why.LEFT
+            why = Why.LEFT if len(own) > 1 else Why.BEFORE
         found.append(Reason(why, until_ms))
     return found
 

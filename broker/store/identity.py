@@ -19,6 +19,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from coordinator.log.metadata_log import LogRefusedError, MetadataLog
+from coordinator.snapshot.listing import pages
 from protocol.fault_codes import FaultCode, FaultError, Sentence
 from protocol.types import ERA, POSITION_ZERO
 from storage.formats import cluster_identity, era_marker
@@ -119,9 +120,8 @@ async def begun_eras(store: ObjectStore) -> set[int]:
 
     Raises StoreError.
     """
-    eras, newest = {ERA}, ""
-    while page := await store.list_after(f"{era_marker.FOLDER}/", newest):
-        newest = page[-1].key
+    eras = {ERA}
+    async for page in pages(store, f"{era_marker.FOLDER}/"):
         for info in page:
             with suppress(ValueError):  # Somebody else's.
                 eras.add(era_marker.era_of_key(info.key))

@@ -5,7 +5,7 @@ one that is kept: others go, and what they point at with them.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
@@ -17,8 +17,9 @@ from broker.reports import backup_report
 from broker.reports.log_lines import place
 from broker.store import backups
 from broker.store.backups import Tell, Verdict
+from broker.store.identity import begun_eras
 from coordinator.snapshot.listing import StoredSnapshot, stored_snapshots
-from protocol.types import Position
+from protocol.types import Position, era_of
 from storage.formats.cluster_identity import KEY, read_identity
 from storage.stores.object_store import ObjectStore, StoreError
 from storage.stores.open_store import open_store
@@ -32,7 +33,7 @@ async def list_snapshots(settings: Settings, *, is_named: bool, as_json: bool) -
 
     async def work(store: ObjectStore, _cluster_id: str) -> CommandResult:
         found, now = await stored_snapshots(store), now_ms()
-        reasons = backup_report.reasons(found, now)
+        reasons = backup_report.reasons(found, now, eras=await begun_eras(store))
         if as_json:
             return CommandResult([json.dumps(backup_report.views(found, reasons, now))])
         warnings = [
@@ -60,7 +61,7 @@ async def verify(
         found = await stored_snapshots(store)
         if not found:
             raise ToolError(f"there are no snapshots in {settings.store_url}")
-        chosen = found if everything else _chosen(found, positions)
+        chosen = found if everything else _chosen(found, positions, await begun_eras(store))
         verdicts = await backups.verify(store, cluster_id, chosen, tell)
         lines = [_good(each) for each in verdicts if each.is_good]
         if len(lines) == len(verdicts):
@@ -101,10 +102,12 @@ async def _on_store(settings: Settings, work: Work, *, is_named: bool) -> Comman
             raise ToolError(f"{settings.store_url}: {error}", fault=error.fault) from error
 
 
-def _chosen(found: Sequence[StoredSnapshot], positions: Sequence[int]) -> list[StoredSnapshot]:
-    """The newest first. Raises ToolError."""
+def _chosen(
+    found: Sequence[StoredSnapshot], positions: Sequence[int], eras: Collection[int]
+) -> list[StoredSnapshot]:
+    """The newest first. Without positions: the newest of an era that has begun. Raises ToolError."""
     if not positions:
-        return [*found[:1]]
+        return [each for each in found if era_of(each.position) in eras][:1]
     there = {each.position for each in found}
     for position in positions:
         if position not in there:
@@ -117,7 +120,7 @@ def _chosen(found: Sequence[StoredSnapshot], positions: Sequence[int]) -> list[S
 async def _kept(store: ObjectStore) -> set[Position]:
     """Those that are kept now."""
     found = await stored_snapshots(store)
-    reasons = backup_report.reasons(found, now_ms())
+    reasons = backup_report.reasons(found, now_ms(), eras=await begun_eras(store))
     return {each.position for each, reason in zip(found, reasons, strict=True) if reason.is_kept}
 
 

@@ -19,6 +19,8 @@ from broker.jobs.kinds.collection_plan import OBJECTS_PER_COMMAND_MAX
 from broker.jobs.kinds.unnamed_objects import checkpoints, pages
 from broker.jobs.worker.context import JobContext
 from coordinator.commands.job_commands import DoomObjects, ForgetObjects, ObjectsDoomed
+from protocol.types import ERA
+from storage.formats import era_marker
 from storage.formats.spans import ObjectId
 
 LISTING_ROUNDS: Final = 60
@@ -52,6 +54,10 @@ async def _snapshots(context: JobContext) -> None:
         info async for page in pages(context.store, collection_plan.SNAPSHOTS) for info in page
     ]
     await context.delete_leftovers(collection_plan.old_snapshots(context.machine, found))
+    if given_up := [*collection_plan.given_up_snapshots(context.machine, found)]:
+        own = era_marker.era_key(context.machine.eras.leader_epoch + ERA)
+        if not await context.store.list_after(f"{era_marker.FOLDER}/", own):
+            await context.delete_leftovers(given_up)
 
 
 async def _checkpoints(context: JobContext) -> int | None:

@@ -9,7 +9,7 @@ the log is not what it was when the object was written: then a live agent did no
 numbers say nothing.
 
 Snapshots go when two newer ones are published, or when they were given up, unless a pin keeps them
-(`coordinator.snapshot.keeping`); archives of the log when they lie before the oldest snapshot that is kept.
+(`coordinator.snapshot.keeping`), and those of a recovery that was given up a day later; archives of the log when they lie before the oldest snapshot that is kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,6 +31,8 @@ SNAPSHOTS: Final = "snapshots/"
 ARCHIVES: Final = f"{log_archive.FOLDER}/"
 SNAPSHOT_GRACE_MS: Final = 600_000
 """Somebody may be loading it; and the log may name it for a while after the machine does not."""
+GIVEN_UP_GRACE_MS: Final = 24 * 3_600_000
+"""A recovery that stopped may be repeated, and begins with the snapshot that it left, if nothing was archived since."""
 
 
 def collectable(machine: Machine, *, grace_ms: int) -> Iterator[ObjectId]:
@@ -186,6 +188,21 @@ def old_snapshots(machine: Machine, infos: Collection[ObjectInfo]) -> Iterator[s
             and position not in stays
             and position < newest
             and (position in given_up or info.modified_ms <= machine.time_ms - SNAPSHOT_GRACE_MS)
+        ):
+            yield info.key
+
+
+def given_up_snapshots(machine: Machine, infos: Iterable[ObjectInfo]) -> Iterator[str]:
+    """Keys of snapshots of later eras, which recoveries have left that were given up long ago.
+
+    Whoever deletes them makes sure that no such era has begun: then this machine's is over.
+    """
+    for info in infos:
+        position = _snapshot_position(info.key)
+        if (
+            position is not None
+            and leader_epoch(position) > machine.eras.leader_epoch
+            and info.modified_ms <= machine.time_ms - GIVEN_UP_GRACE_MS
         ):
             yield info.key
 

@@ -12,11 +12,13 @@ from coordinator.commands.job_commands import JobKind
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.keeping import DAY_MS, HOUR_MS, MINUTE_MS, snapshot_pins
 from coordinator.snapshot.listing import StoredSnapshot, stored_snapshots
+from coordinator.snapshot.manifest import manifest_key, part_key
 from coordinator.snapshot.snapshot import restore
 from coordinator.snapshot.store import SnapshotStore
 from coordinator.tables.pins import PIN_LIFETIME_MS_MAX, PINS_MAX
-from protocol.types import Position
+from protocol.types import Position, first_position
 from storage.formats.cluster_identity import ClusterIdentity
+from storage.formats.era_marker import era_key
 from tests.broker.jobs.world import SETTINGS, Place, Steps, World
 
 
@@ -68,6 +70,25 @@ def live(world: World, place: Place, ms: int, *, each_ms: int = 10 * MINUTE_MS) 
 
 def published(world: World) -> set[Position]:
     return {each.position for each in world.machine.snapshots.published}
+
+
+def test_what_a_recovery_left_that_was_given_up_goes_a_day_later_if_its_era_has_not_begun(
+    world: World,
+) -> None:
+    left = [manifest_key(first_position(2)), part_key(first_position(2), 0)]
+    for key in left:
+        world.runner.run(world.store.put_new(key, [b"of a recovery"]))
+    world.snapshots(1)
+    assert world.round(JobKind.COLLECT, after_ms=DAY_MS // 2)
+    assert set(left) < set(world.store._objects)
+    marker = era_key(2)
+    world.runner.run(world.store.put_new(marker, [b""]))
+    assert world.round(JobKind.COLLECT, after_ms=DAY_MS)
+    assert set(left) < set(world.store._objects)
+    world.runner.run(world.store.delete([marker]))
+    assert world.round(JobKind.COLLECT)
+    assert not set(left) & set(world.store._objects)
+    assert len(positions(world)) == 1
 
 
 def test_without_a_retention_the_two_newest_are_left() -> None:

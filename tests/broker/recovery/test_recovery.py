@@ -371,8 +371,9 @@ async def test_snapshots_that_are_kept_are_told_as_kept_after_a_recovery_too() -
     await world.snapshot(cut=False)
     await world.recover(world.lose())
     found = await stored_snapshots(world.store)
-    reasons = backup_report.reasons(found, 1_000)
-    assert [reason.why for reason in reasons] == [Why.NEWEST, Why.OLDER, Why.KEPT]
+    eras = await identity.begun_eras(world.store)
+    reasons = backup_report.reasons(found, 1_000, eras=eras)
+    assert [reason.why for reason in reasons] == [Why.NEWEST, Why.BEFORE, Why.KEPT]
     assert found[2].position == kept.position
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from broker.reports.backup_report import Reason, Why, age, lines, reasons, size
+from broker.reports import backup_report
+from broker.reports.backup_report import Reason, Why, age, lines, size
 from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.manifest import Manifest, StoredSnapshot, manifest_key
-from protocol.types import Position
+from protocol.types import Position, era_of, first_position
 
 NOW_MS = 1_000_000
 
@@ -15,6 +16,12 @@ def stored(position: int, *pins: SnapshotPin, readable: bool = True) -> StoredSn
     manifest = Manifest("c", 1, at, bytes(16), NOW_MS - 1000 + position, (), pins)
     trouble = "" if readable else "it is not JSON"
     return StoredSnapshot(at, manifest_key(at), 10, NOW_MS, manifest if readable else None, trouble)
+
+
+def reasons(found: list[StoredSnapshot], now_ms: int) -> list[Reason]:
+    """Where all eras have begun."""
+    eras = {era_of(each.position) for each in found}
+    return backup_report.reasons(found, now_ms, eras=eras)
 
 
 def pin(position: int, until_ms: int) -> SnapshotPin:
@@ -32,6 +39,27 @@ def test_the_two_newest_are_what_agents_start_from_and_pins_keep_others() -> Non
         Reason(Why.KEPT, NOW_MS + 5),
     ]
     assert [each.is_kept for each in reasons(found, NOW_MS)] == [True, True, False, False, True]
+
+
+def test_where_an_era_has_one_snapshot_those_of_the_era_before_are_no_second_choice_of_agents() -> (
+    None
+):
+    begun = first_position(2)
+    before = [stored(20), stored(10)]
+    whys = [each.why for each in reasons([stored(begun), *before], NOW_MS)]
+    assert whys == [Why.NEWEST, Why.BEFORE, Why.BEFORE]
+    whys = [each.why for each in reasons([stored(begun + 5), stored(begun), *before], NOW_MS)]
+    assert whys == [Why.NEWEST, Why.OLDER, Why.LEFT, Why.LEFT]
+
+
+def test_what_a_recovery_left_that_was_given_up_is_nobody_s_newest_and_its_pins_do_not_count() -> (
+    None
+):
+    left = stored(first_position(2), pin(1, NOW_MS + 5))
+    found = [left, stored(30), stored(20), stored(10)]
+    told = backup_report.reasons(found, NOW_MS, eras={0, 1, 3})
+    assert [each.why for each in told] == [Why.GIVEN_UP, Why.NEWEST, Why.OLDER, Why.LEFT]
+    assert [each.is_kept for each in told] == [False, True, True, False]
 
 
 def test_pins_that_an_older_manifest_names_do_not_count() -> None:

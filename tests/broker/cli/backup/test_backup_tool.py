@@ -18,7 +18,7 @@ from coordinator.snapshot import stream
 from coordinator.snapshot.keeping import HOUR_MS, MINUTE_MS
 from coordinator.snapshot.listing import StoredSnapshot, stored_snapshots
 from coordinator.snapshot.manifest import manifest_key, part_key
-from protocol.types import Position
+from protocol.types import Position, first_position
 from storage.formats.cluster_identity import ClusterIdentity, claim_store
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
@@ -107,6 +107,22 @@ def test_a_list_for_programs_has_one_object_a_snapshot(backups: Backups) -> None
     assert oldest["kept_until_ms"] > backups.world.clock_ms
     assert oldest["age_ms"] == backups.world.clock_ms - oldest["time_ms"] > HOUR_MS
     assert oldest["trouble"] is None
+
+
+def test_what_a_recovery_left_that_was_given_up_is_listed_so_and_not_verified_as_the_newest(
+    backups: Backups,
+) -> None:
+    newest = backups.stored()[0]
+    manifest = backups.objects[newest.key].replace(
+        b'"position": %d' % newest.position, b'"position": %d' % first_position(2)
+    )
+    key = manifest_key(first_position(2))
+    backups.run(backups.world.store.put_new(key, [manifest]))
+    views = json.loads(backups.list(as_json=True).lines[0])
+    assert [each["why"] for each in views[:3]] == ["given_up", "newest", "older"]
+    said = backups.verify()
+    assert said.lines[0].startswith(f"{told(newest.position)} is whole")
+    assert not said.failures
 
 
 def test_a_manifest_that_cannot_be_read_is_listed_and_told(backups: Backups) -> None:
@@ -285,7 +301,7 @@ def test_only_the_folders_of_writers_that_are_pointed_at_are_listed(backups: Bac
 
     backups.store.before["list_after"] = seen
     assert backups.verify().lines
-    folders = [each for each in listed if not each.startswith("snapshots")]
+    folders = [each for each in listed if not each.startswith(("snapshots", "eras"))]
     assert folders
     assert all(len(each.split("/")[1]) == 16 for each in folders)
     assert manifest_key(Position(1)).split("/")[0] not in folders
