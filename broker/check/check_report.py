@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.check.comparison import Counted, Foreign, Wrong, kind_name
+from broker.check.comparison import MOVED, Counted, Foreign, Wrong, kind_name
 from broker.check.lost_ranges import LostRange
 from broker.reports.tables import table
 from protocol.fault_codes import FaultCode, Sentence
@@ -28,6 +28,10 @@ ADVICE: Final = {
     "snapshot": (
         "An agent that starts takes the other snapshot; frazil job run snapshot makes a new one, and when two are"
         " new nobody needs this one."
+    ),
+    "moved": (
+        "Segments in which a batch has moved: nothing is missing, and what is read has the offsets that are there now. Put the"
+        " objects back if a copy is to be had; --repair lets them be."
     ),
     "unranged": (
         "No record that could be read is lost: what lay there is deleted and waits to be dropped, or was read and is whole."
@@ -59,7 +63,7 @@ def view(found: Checked) -> dict[str, Any]:
             "objects": found.counted[kind].objects,
             "bytes": found.counted[kind].bytes,
             "missing": wrong[name, "missing"],
-            "damaged": wrong[name, "length"] + wrong[name, "damaged"],
+            "damaged": sum([wrong[name, each] for each in ("length", "damaged", MOVED)]),
         }
         for kind in ObjectKind
         for name in [kind_name(kind)]
@@ -169,7 +173,9 @@ def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
         )
     whats = {what(each) for each in found["ranges"]}
     yield from [ADVICE[each] for each in ADVICE if each in whats]
-    kinds = {each["kind"] for each in found["wrong"]}
+    if any(each["trouble"] == MOVED for each in found["wrong"]):
+        yield ADVICE["moved"]
+    kinds = {each["kind"] for each in found["wrong"] if each["trouble"] != MOVED}
     if "snapshot" in kinds:
         yield ADVICE["snapshot"]
     if kinds - {"snapshot"} and not found["ranges"]:

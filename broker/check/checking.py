@@ -7,8 +7,10 @@ has come further: what that one does not point at was no loss.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
+
+from crc32c import crc32c
 
 from broker.check import rebuilding
 from broker.check.check_report import Checked
@@ -16,6 +18,7 @@ from broker.check.comparison import (
     DAMAGED,
     LENGTH,
     MISSING,
+    MOVED,
     Comparison,
     Wrong,
     kind_name,
@@ -35,11 +38,11 @@ from coordinator.tables.partition import Partition
 from coordinator.tables.snapshots import Published
 from protocol.types import Buffer
 from storage.fetch_plan import Read, SpanRead, plan_reads
-from storage.formats.batches import Batches, DamagedSpanError
+from storage.formats.batches import Batches, DamagedSpanError, place_of
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.job_objects import JobObjectFormatError
 from storage.formats.page import PageFormatError, decode_rows, digest
-from storage.formats.segment import parse_segment_end
+from storage.formats.segment import Segment, parse_segment_end
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Page, Row, Span
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore, StoreRefusedError
 from storage.stores.retry import until_done
@@ -93,6 +96,10 @@ class Check:
         """Of another length: what lies in them is read."""
         self._rows: dict[Row, Wrong] = {}
         """Spans and pages that were read and are not what the log says."""
+        self._moved: dict[ObjectId, Wrong] = {}
+        """Segments with batches that can be read, and are not at the offsets, or of the era, that they were written with."""
+        self._checksums: dict[ObjectId, Mapping[int, int]] = {}
+        """Of segments that are being read: what they say of their spans, by first byte."""
         self._spans = 0
         self._pages = 0
 
@@ -118,6 +125,12 @@ class Check:
         wrong += self._suspects.values()
         by_key = {each.key: each for each in self._rows.values() if each.key in named}
         wrong += [by_key[key] for key in by_key.keys() - {each.key for each in wrong}]
+        known = {each.key for each in wrong}
+        wrong += [
+            each
+            for at, each in self._moved.items()
+            if each.key not in known and machine.objects.is_referenced(at)
+        ]
         snapshots = await self._snapshots(machine)
         if snapshots:  # They are deleted when there are two newer ones.
             snapshots = await self._snapshots(await self._current())
@@ -215,12 +228,12 @@ class Check:
             async for _, rows in self._together(partition):
                 some += [row for row in rows if isinstance(row, Span) and self._is_due(row)]
                 if len(some) >= SPANS_AT_ONCE:
-                    await self._read_spans(some)
+                    await self._read_spans(machine, some)
                     some = []
                     await self._tell(
                         f"read {self._spans} spans, {count} of {len(partitions)} partitions"
                     )
-        await self._read_spans(some)
+        await self._read_spans(machine, some)
 
     def _is_due(self, span: Span) -> bool:
         return self._deep or span.object_id in self._suspects
@@ -260,7 +273,8 @@ class Check:
             self._damaged(page, str(error))
         return None
 
-    async def _read_spans(self, spans: Sequence[Span]) -> None:
+    async def _read_spans(self, machine: Machine, spans: Sequence[Span]) -> None:
+        self._checksums = {}
         wanted = [
             SpanRead(span, span.start + span.length, recent=False)
             for span in spans
@@ -271,11 +285,11 @@ class Check:
             for first in range(0, len(reads), READS_AT_ONCE):
                 async with asyncio.TaskGroup() as tasks:
                     for one in reads[first : first + READS_AT_ONCE]:
-                        tasks.create_task(self._read(one))
+                        tasks.create_task(self._read(machine, one))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
 
-    async def _read(self, one: Read[Span]) -> None:
+    async def _read(self, machine: Machine, one: Read[Span]) -> None:
         try:
             data = memoryview(await self._get(one.object_id, one.start, one.length))
         except ObjectNotFoundError:
@@ -285,18 +299,35 @@ class Check:
             if len(one.pieces) > 1:  # The first ones may be there.
                 for span in one.pieces:
                     alone = Read(span.object_id, span.start, span.length, (span,), whole=False)
-                    await self._read(alone)
+                    await self._read(machine, alone)
             else:
                 self._damaged(one.pieces[0], str(error))
             return
+        checksums = await self._checksums_of(machine, one.object_id)
         for span in one.pieces:
-            start = span.start - one.start
+            piece = data[span.start - one.start :][: span.length]
+            # (Batches of chunks are patched where they are.)
+            is_moved = checksums.get(span.start, checksum := crc32c(piece)) != checksum
             try:
-                Batches.checked(span, data[start : start + span.length])
+                Batches.checked(span, piece)
             except DamagedSpanError as error:
                 self._damaged(span, str(error))
+            else:
+                if is_moved:
+                    key, kind = span.object_id.key, kind_name(span.object_id.kind)
+                    self._moved[span.object_id] = Wrong(key, kind, MOVED, _moved(span))
             self._spans += 1
             await asyncio.sleep(0)
+
+    async def _checksums_of(self, machine: Machine, object_id: ObjectId) -> Mapping[int, int]:
+        """Of the spans of a segment, by first byte; of other objects nothing."""
+        if object_id.kind != ObjectKind.SEGMENT or not machine.objects.is_referenced(object_id):
+            return {}
+        if object_id not in self._checksums:
+            segment = await self._table(object_id, machine.object_length(object_id))
+            spans = () if segment is None else segment.spans
+            self._checksums[object_id] = {each.start: each.checksum for each in spans}
+        return self._checksums[object_id]
 
     def _damaged(self, row: Span | Page, text: str) -> None:
         object_id = row.object_id
@@ -352,16 +383,21 @@ class Check:
         self, object_id: ObjectId, length: int
     ) -> Sequence[tuple[bytes, int, Span]]:
         """By the table of the segment; nothing when that is not to be had."""
+        segment = await self._table(object_id, length)
+        return () if segment is None else [*rebuilding.spans_of(segment)]
+
+    async def _table(self, object_id: ObjectId, length: int) -> Segment | None:
+        """Of the segment; None: it is not to be had."""
         take = min(length, TABLE_BYTES)
         try:
             while True:
                 end = await self._get(object_id, length - take, take)
                 found = parse_segment_end(end, object_length=length)
                 if not isinstance(found, int):
-                    return [*rebuilding.spans_of(found)]
+                    return found
                 take = found
         except (ObjectNotFoundError, _ShortError, JobObjectFormatError):
-            return ()
+            return None
 
     # The store.
 
@@ -383,6 +419,13 @@ class Check:
 
     async def _whole(self, key: str) -> Buffer:
         return await _answered(lambda: self._store.get(key))
+
+
+def _moved(span: Span) -> str:
+    return (
+        f"{place_of(span)} can be read, but are not what was written (the segment's checksum): a batch is at another"
+        " offset, or of another era"
+    )
 
 
 def _page_of(machine: Machine, found: LostRange) -> Page | None:

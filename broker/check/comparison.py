@@ -31,6 +31,8 @@ OWN_KEYS: Final = ("cluster.json", "log.json", "put-once")
 MISSING: Final = "missing"
 LENGTH: Final = "length"
 DAMAGED: Final = "damaged"
+MOVED: Final = "moved"
+"""It can be read: a batch is at another offset than it was written with, or of another era."""
 
 
 class Wrong(NamedTuple):
@@ -40,7 +42,7 @@ class Wrong(NamedTuple):
     kind: str
     """As `kind_name`, or "snapshot"."""
     trouble: str
-    """MISSING, LENGTH or DAMAGED."""
+    """MISSING, LENGTH, DAMAGED or MOVED."""
     text: str
 
 

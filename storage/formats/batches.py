@@ -3,8 +3,9 @@
 Chunks hold batches as producers sent them, with base offset 0. Here they are copied once (or not
 at all, when the memory is ours), their base offsets and leader epoch (of the era that the chunk was
 written in) patched, and from
-then on every fetch is a slice without a copy. Batches of a segment say their offsets themselves:
-they are compared with the span's, and there may be holes between them, never behind the last.
+then on every fetch is a slice without a copy. Batches of a segment say their offsets and epochs themselves, outside of
+their CRC: they are compared with the span's offsets and the segment's era. There may be holes between them, never behind the
+last; one that moved within a hole is found by a check that reads the segment's own checksums.
 Limits stop before a batch, never inside one (P7). A marker has no bytes anywhere: it becomes a
 control batch when it is asked for. Pure.
 """
@@ -23,8 +24,8 @@ from protocol.types import Buffer, Position, leader_epoch, leader_epoch_of_produ
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectKind, Span
 from storage.stores.object_store import StoreRefusedError
 
-_FRAME: Final = struct.Struct(">qi4xBI2xi")
-"""Of a batch: base offset, length, magic, CRC-32C, delta of its last offset."""
+_FRAME: Final = struct.Struct(">qiiBI2xi")
+"""Of a batch: base offset, length, leader epoch, magic, CRC-32C, delta of its last offset."""
 _PLACE: Final = struct.Struct(">qii")
 """Base offset, length, leader epoch."""
 _LENGTH: Final = struct.Struct(">i")
@@ -95,7 +96,7 @@ class Batches:
         epoch = leader_epoch(Position(incarnation))
         if not own and len(data) >= records.HEADER_BYTES:
             # One batch alone, as most spans of chunks have: what follows costs twice as much.
-            _, length, magic, crc, last_delta = _FRAME.unpack_from(data)
+            _, length, _, magic, crc, last_delta = _FRAME.unpack_from(data)
             if (
                 length + records.LENGTH_OVERHEAD == len(data)
                 and magic == records.MAGIC
@@ -112,7 +113,7 @@ class Batches:
         while at < end:
             if end - at < records.HEADER_BYTES:
                 raise _damaged(span, f"{end - at} bytes are behind the last batch")
-            said, length, magic, crc, last_delta = unpack(data, at)
+            said, length, said_epoch, magic, crc, last_delta = unpack(data, at)
             behind = at + length + records.LENGTH_OVERHEAD
             if (
                 magic != records.MAGIC
@@ -126,6 +127,8 @@ class Batches:
                 patch(data, at, offset, length, epoch)
             elif said < offset:
                 raise _damaged(span, f"the batch at byte {at} begins before {offset}")
+            elif not -1 <= said_epoch <= epoch:
+                raise _damaged(span, f"the batch at byte {at} is of leader epoch {said_epoch}")
             else:
                 offset = said
             offsets.append(offset)

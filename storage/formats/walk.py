@@ -78,8 +78,8 @@ def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]
         end = at + header.size
         if not own_offsets:
             header = header._replace(base_offset=offset, leader_epoch=epoch)
-        elif header.base_offset < offset:
-            raise DamagedSpanError(f"{place_of(span)} holds batches that do not ascend")
+        elif header.base_offset < offset or not -1 <= header.leader_epoch <= epoch:
+            raise DamagedSpanError(f"{place_of(span)} holds batches of other offsets or epochs")
         offset = header.base_offset + header.last_offset_delta + 1
         if header.record_count:
             yield at, end, header

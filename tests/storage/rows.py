@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol import records
 from protocol.compression import Codec
 from protocol.records import Record, build_batch, iterate, read_header
-from protocol.types import Buffer, Incarnation
+from protocol.types import Buffer, Incarnation, position
 from storage.formats.batches import Batches
 from storage.formats.spans import Marker, ObjectId, ObjectKind, Span
 from tests.storage.build import all_sound
@@ -22,7 +22,7 @@ UNHURRIED = settings(deadline=None, max_examples=50)
 """Machines that run tests are busy."""
 
 BASE = 1000
-SEGMENT = ObjectId(Incarnation(9), 1, ObjectKind.SEGMENT)
+SEGMENT = ObjectId(Incarnation(position(1, 9)), 1, ObjectKind.SEGMENT)
 Row = Span | Marker
 
 

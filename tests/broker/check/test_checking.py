@@ -2,11 +2,12 @@
 
 import pytest
 
-from broker.check import checking
-from broker.check.comparison import DAMAGED, LENGTH, MISSING
+from broker.check import check_report, checking
+from broker.check.comparison import DAMAGED, LENGTH, MISSING, MOVED
 from broker.jobs.kinds import spill_plan
 from coordinator.commands.entries import DeleteTopic
 from coordinator.commands.job_commands import JobKind
+from protocol import records
 from storage.formats.page import digest_of_rows
 from storage.formats.spans import Page, Span
 from storage.stores.object_store import StoreRefusedError, StoreUnavailableError
@@ -243,4 +244,46 @@ def test_a_store_that_refuses_to_be_read_has_lost_nothing_by_that(world, checked
     with pytest.raises(StoreRefusedError, match="no right"):
         checked(deep=True)
     world.store = whole
+    assert checked(deep=True).wrong == []
+
+
+def holed_segment(world):
+    """The span of a segment with a hole behind its second batch, and where that batch begins in the object."""
+    place = world.place("a")
+    producer = world.producer("p")
+    world.fill(place, 2)
+    world.produce((place, [(b"k", b"v")] * 4), producer=producer)
+    world.end(producer, commit=False)
+    world.fill(place, 4)
+    assert world.round(JobKind.MERGE, after_ms=2_000_000)
+    (span,) = world.runner.run(world.rows(world.row(place)))
+    first = records.read_header(world.store._objects[span.object_id.key], span.start)
+    return span, span.start + first.size
+
+
+def test_an_offset_in_a_segment_that_moved_within_a_hole_is_found_by_a_deep_check_and_not_lost(
+    world, checked
+):
+    span, second = holed_segment(world)
+    key = span.object_id.key
+    assert checked(deep=True).wrong == []
+    data = bytearray(world.store._objects[key])
+    assert data[second + 7] == 1
+    data[second + 7] = 5
+    world.store._objects[key] = bytes(data)
+    assert checked().wrong == []
+    found = checked(deep=True)
+    assert [(each.key, each.trouble) for each in found.wrong] == [(key, MOVED)]
+    assert f"bytes {span.start} to " in found.wrong[0].text
+    assert found.ranges == []
+    told = [*check_report.lines(check_report.view(found))]
+    assert any("--repair lets them be" in line for line in told)
+    assert not any("No record that could be read is lost" in line for line in told)
+
+
+def test_a_table_of_a_segment_that_is_not_to_be_had_is_no_damage_of_what_it_tells_of(
+    world, checked
+):
+    span, _ = holed_segment(world)
+    damage(world, span.object_id.key, -40)
     assert checked(deep=True).wrong == []

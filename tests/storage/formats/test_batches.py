@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.records import Record, batch_positions, build_batch, iterate, read_header
+from protocol.records import Record, batch_positions, build_batch, iterate, patch, read_header
 from protocol.types import Incarnation, position
 from storage.formats.batches import Batches, DamagedSpanError
 from storage.formats.spans import MARKER_BYTES, Marker, ObjectId, ObjectKind, Span
@@ -266,6 +266,22 @@ def test_segment_whose_batches_say_other_offsets_than_the_log_is_refused(
 ) -> None:
     with pytest.raises(DamagedSpanError):
         holed(base_offset=base_offset, records=records, parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "is_damaged"), [(0, False), (1, True), (-2, True), (1 << 24, True)]
+)
+def test_a_leader_epoch_in_a_segment_that_nobody_can_have_written_is_found(
+    epoch: int, is_damaged: bool
+) -> None:
+    data = bytearray(b"".join(HOLED))
+    patch(data, len(HOLED[0]), 1010, epoch)
+    segment_span = Span(SEGMENT, 16, len(data), 1000, 13, 5)
+    if is_damaged:
+        with pytest.raises(DamagedSpanError, match="epoch"):
+            Batches.checked(segment_span, memoryview(data))
+    else:
+        Batches.checked(segment_span, memoryview(data))
 
 
 def test_damaged_byte_in_a_segment_is_found_when_it_was_away() -> None:

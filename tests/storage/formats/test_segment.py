@@ -246,6 +246,15 @@ def test_span_of_other_offsets_than_the_log_says_is_not_merged(
         merge_rows([Span(SEGMENT, 16, len(data), base_offset, count, -1)], [data])
 
 
+def test_span_with_a_leader_epoch_that_nobody_can_have_written_is_not_merged() -> None:
+    data = bytearray(build_batch([Record(-1, 5, b"k", b"v")], base_offset=BASE))
+    span = Span(SEGMENT, 16, len(data), BASE, 1, 5)
+    assert merge_rows([span], [data]).records == 1
+    records.patch(data, 0, BASE, 1)
+    with pytest.raises(DamagedSpanError, match="epochs"):
+        merge_rows([span], [data])
+
+
 @pytest.mark.parametrize("kind", [ObjectKind.CHUNK, ObjectKind.SEGMENT])
 def test_span_that_ends_inside_a_batch_is_not_merged(kind: ObjectKind) -> None:
     data = build_batch([Record()], base_offset=BASE)
