@@ -47,7 +47,7 @@ class Until:
 class Rebuilt:
     """What was made."""
 
-    machine: Machine
+    _machine: Machine | None
     begun: Position
     """Of the snapshot that it began with; POSITION_ZERO: with nothing, as the log did."""
     entries: int = 0
@@ -60,6 +60,17 @@ class Rebuilt:
     """The log had got as far, by the keys of what there is, whether or not it can be used."""
     troubles: list[str] = field(default_factory=list)
     """What could not be used, and archives that lie behind a hole."""
+
+    @property
+    def machine(self) -> Machine:
+        """Until it is taken."""
+        assert self._machine is not None
+        return self._machine
+
+    def take(self) -> Machine:
+        """The machine, which is the caller's from then on: nothing here keeps it, since it may have gigabytes."""
+        taken, self._machine = self.machine, None
+        return taken
 
     @property
     def is_all(self) -> bool:

@@ -8,7 +8,7 @@ that is to be used, nor over a log that reaches further than what was rebuilt, u
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.check.comparison import Comparison, Wrong
@@ -31,6 +31,7 @@ from broker.store.identity import (
 from coordinator.log.metadata_log import MetadataLog
 from coordinator.machine.machine import Machine
 from coordinator.snapshot import keeping
+from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.listing import pages
 from coordinator.snapshot.manifest import encode_published, manifest_key
 from coordinator.snapshot.snapshot import dump, restore
@@ -55,8 +56,17 @@ class Effects(NamedTuple):
     """Node names of agents that lived."""
 
 
+class _Begun(NamedTuple):
+    """An era whose first snapshot is in the store."""
+
+    era: int
+    digest: bytes
+    snapshots: bytes
+    """For the log: what it names."""
+
+
 class Plan(NamedTuple):
-    """What a recovery will do."""
+    """What a recovery will do. It is begun once: then its machine is gone."""
 
     cluster_id: str
     era: int
@@ -154,13 +164,13 @@ async def begin(
             " again (--dry-run)"
         )
     written = await check_log(store, log, planned)
-    machine, era = await _put_snapshot(store, planned)
+    era, digest, snapshots = await _put_snapshot(store, planned)
     tell(f"the snapshot of era {era} is in the store, and was read back")
     life = _life(written, era, rng)
     await log.begin_era(
         era,
         encode_log_identity(LogIdentity(planned.cluster_id, era, life)),
-        snapshots=encode_published(machine.snapshots.published),
+        snapshots=snapshots,
         instead_of=written,
     )
     tell(f"the log begins anew, in era {era}")
@@ -170,7 +180,7 @@ async def begin(
         life=life,
         origin=planned.origin,
         behind=planned.reached,
-        digest=machine.digest().hex(),
+        digest=digest.hex(),
         began_ms=now_ms,
     )
     try:
@@ -244,25 +254,32 @@ def _life(written: bytes, era: int, rng: random.Random) -> str:
     return new_life(rng)
 
 
-async def _put_snapshot(store: ObjectStore, planned: Plan) -> tuple[Machine, int]:
-    """The machine with which the era begins, in the store and read back; and which era that is.
+async def _put_snapshot(store: ObjectStore, planned: Plan) -> _Begun:
+    """The machine with which the era begins, in the store and read back.
 
-    A recovery that was given up may have left another snapshot in its place: then it is the next one.
+    A recovery that was given up may have left another snapshot in its place: then it is the next era. There is one machine
+    at a time, and its bytes.
     """
     snapshots = SnapshotStore(store, ClusterIdentity(planned.cluster_id, ERA))
-    parts = dump(planned.rebuilt.machine)
+    parts = dump(planned.rebuilt.take())
     for era in range(planned.era, planned.era + SNAPSHOTS_TRIED):
-        machine = Machine()
-        restore(machine, [*parts])
-        begun = first_position(era)
-        machine.begin_era(begun, snapshot_key=manifest_key(begun))
+        begun, dumped, pins = _begun(parts, era)
         try:
-            pins = keeping.snapshot_pins(machine.pins, machine.time_ms)
-            await snapshots.write(dump(machine), pins)
+            await snapshots.write(dumped, pins)
         except ObjectExistsError:
             continue
-        return machine, era
+        return begun
     raise RecoveryError(
         f"there are snapshots of the eras {planned.era} to {era} already, of recoveries that were given up:"
         " delete those of them that no eras/<era> names"
     )
+
+
+def _begun(parts: Sequence[bytes], era: int) -> tuple[_Begun, list[bytes], list[SnapshotPin]]:
+    """The machine that these parts make, as the era begins with it, dumped, and what keeps snapshots."""
+    machine = Machine()
+    restore(machine, parts)
+    at = first_position(era)
+    machine.begin_era(at, snapshot_key=manifest_key(at))
+    begun = _Begun(era, machine.digest(), encode_published(machine.snapshots.published))
+    return begun, dump(machine), keeping.snapshot_pins(machine.pins, machine.time_ms)

@@ -1,6 +1,7 @@
 """A log is lost, and its cluster goes on in the next era with what the store has of it."""
 
 import random
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -321,6 +322,25 @@ async def test_a_recovery_that_stopped_anywhere_is_finished_by_the_next_one() ->
             await world.recover(log)
         world.store = healthy
         assert names(await world.started(log))[-1] == "archived-too"
+
+
+async def test_a_recovery_keeps_one_machine_at_a_time_when_it_begins_the_era() -> None:
+    world = await with_archives()
+    log = world.lose()
+    planned = await world.plan(log)
+    machine = weakref.ref(planned.rebuilt.machine)
+    left: list[object] = []
+
+    async def gate(key: str, *_arguments: object) -> None:
+        if key.startswith("snapshots/"):
+            left.append(machine())
+
+    faulty = FaultyStore(world.store)
+    faulty.before["put_new"] = gate
+    world.store = faulty  # type: ignore[assignment]
+    await world.begin_era(log, planned)
+    assert len(left) > 1
+    assert set(left) == {None}
 
 
 async def test_agents_are_told_to_repeat_a_recovery_that_stopped_before_its_last_step() -> None:
