@@ -166,7 +166,7 @@ async def begin(
     written = await check_log(store, log, planned)
     era, digest, snapshots = await _put_snapshot(store, planned)
     tell(f"the snapshot of era {era} is in the store, and was read back")
-    life = _life(written, era, rng)
+    life = await _life(log, planned, written, (era, snapshots)) or new_life(rng)
     await log.begin_era(
         era,
         encode_log_identity(LogIdentity(planned.cluster_id, era, life)),
@@ -247,11 +247,21 @@ async def _check_unused(log: MetadataLog, era: int, planned: Plan) -> None:
         )
 
 
-def _life(written: bytes, era: int, rng: random.Random) -> str:
-    """Of the log; that of a recovery which stopped before its last step, if it began this very era."""
-    if written and (found := decode_log_identity(written)).era == era:
-        return found.life
-    return new_life(rng)
+async def _life(
+    log: MetadataLog, planned: Plan, written: bytes, begun: tuple[int, bytes]
+) -> str | None:
+    """Of the log, where a recovery that stopped before its last step has begun this very era in it, with this very
+    snapshot; None: there is none. Raises LogError.
+
+    The snapshot of one that was given up may be gone, and another one be in its place."""
+    era, snapshots = begun
+    if not written or (found := decode_log_identity(written)).era != era:
+        return None
+    log.enter(era)
+    try:
+        return found.life if await log.snapshots() == snapshots else None
+    finally:
+        log.enter(planned.era - 1)
 
 
 async def _put_snapshot(store: ObjectStore, planned: Plan) -> _Begun:

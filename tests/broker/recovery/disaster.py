@@ -31,6 +31,8 @@ def unheard(line: str) -> None:
 class Disaster(World):
     """A log that lives until it is replaced by an empty one (`lose`)."""
 
+    rng = random.Random(2)
+
     async def begin(self) -> Self:
         await identity.check(self.store, MemoryLog(self.cluster), CLUSTER, random.Random(1))
         await super().begin()
@@ -79,7 +81,7 @@ class Disaster(World):
 
     async def begin_era(self, log: MemoryLog, planned: Plan) -> EraMarker:
         return await recovery.begin(
-            self.store, log, planned, now_ms=1_000, rng=random.Random(2), tell=unheard
+            self.store, log, planned, now_ms=1_000, rng=self.rng, tell=unheard
         )
 
     async def started(self, log: MemoryLog) -> Machine:

@@ -408,6 +408,20 @@ async def test_a_recovery_that_was_given_up_is_no_obstacle_for_another_one() -> 
     assert names(await world.started(log))[-1] == "archived"
 
 
+async def test_a_log_that_was_begun_with_a_snapshot_that_is_gone_since_is_begun_with_the_other_one() -> (
+    None
+):
+    world = await with_archives()
+    log = world.lose()
+    given_up = await world.recover(log)
+    folder = f"snapshots/{first_position(2):016x}/"
+    left = [info.key for info in await world.store.list_after(folder, "")]
+    await world.store.delete([given_up.key, *left])  # The collection does so, a day later.
+    marker = await world.recover(log, Until(position=Position(given_up.behind - 1)))
+    assert (marker.era, marker.life == given_up.life) == (2, False)
+    assert names(await world.started(log))[-1] == "archived"
+
+
 async def test_a_snapshot_of_an_era_that_was_given_up_is_none_to_go_back_to() -> None:
     world = await with_archives()
     log = world.lose()
