@@ -8,7 +8,8 @@ a snapshot that archives contradict which lead further from an older one.
 Left out: what becomes of archives that contradict each other (`histories`), and what comes of the machine (`recovery`).
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from broker.recovery.archive_chain import beyond, furthest
@@ -19,12 +20,13 @@ from broker.reports.log_lines import place
 from broker.store.identity import begun_eras
 from coordinator.machine.machine import Machine
 from coordinator.snapshot.listing import StoredSnapshot, stored_snapshots
+from coordinator.snapshot.manifest import manifest_key
 from coordinator.snapshot.snapshot import restoring
 from coordinator.snapshot.store import SnapshotStore, run_steps
 from coordinator.snapshot.stream import SnapshotError
-from protocol.types import ERA, POSITION_ZERO, Position, era_of
+from protocol.types import ERA, POSITION_ZERO, Position, era_of, first_position
 from storage.formats.cluster_identity import ClusterIdentity
-from storage.formats.era_marker import EraMarkerError, decode_era, era_key
+from storage.formats.era_marker import FOLDER, EraMarker, EraMarkerError, decode_era, era_key
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 from storage.stores.retry import until_done
 
@@ -35,18 +37,22 @@ CONTRADICTED_MAX: Final = 3
 
 
 class _Beginning:
-    """A snapshot that can be used, or the beginning of the log."""
+    """A snapshot, the beginning of an era, or that of the log."""
 
-    def __init__(self, source: SnapshotStore, position: Position, key: str) -> None:
-        """`key`: of the snapshot; "": of none."""
+    def __init__(
+        self, name: str, position: Position, key: str, make: Callable[[], Awaitable[Machine]]
+    ) -> None:
+        """`key`: of the snapshot, or of what says how the era began; `make` raises SnapshotError, and StoreError."""
+        self.name = name
         self.position = position
-        self._source = source
-        self._key = key
+        self.key = key
+        self._make = make
         self._made: Machine | None = None
 
     @property
-    def name(self) -> str:
-        return f"the snapshot at {place(self.position)}" if self._key else "the log's beginning"
+    def is_anew(self) -> bool:
+        """It stands in for a snapshot that an era began with."""
+        return self.key.startswith(f"{FOLDER}/")
 
     async def look(self) -> Machine:
         """Its machine, which the next call of `machine` gives away. Raises SnapshotError and StoreError."""
@@ -56,11 +62,7 @@ class _Beginning:
     async def machine(self) -> Machine:
         """For the caller alone. Raises SnapshotError and StoreError."""
         made, self._made = self._made, None
-        if made is None:
-            made = Machine()
-            if self._key:
-                await run_steps(restoring(made, await self._source.read(self._key)))
-        return made
+        return await self._make() if made is None else made
 
 
 async def rebuild(
@@ -83,7 +85,8 @@ async def rebuild(
     known = [each.last for each in archives.ranges if era_of(each.last) <= cluster.era]
     known += [each.position for each in found]
     contradicted: list[tuple[str, ContradictionError]] = []
-    async for beginning in _beginnings(store, cluster, until, found, archives):
+    search = _Search(store, cluster, until, archives=archives, tell=tell)
+    async for beginning in search.beginnings(found, eras):
         tell(beginning.name)
         histories = Histories(archives, beginning.machine, until, tell=tell)
         try:
@@ -95,6 +98,10 @@ async def rebuild(
             if contradicted and rebuilt.machine.position <= contradicted[0][1].reached:
                 break
             told = [f"archives contradict {name}: left out" for name, _ in contradicted]
+            if beginning.is_anew:
+                told.append(
+                    f"{beginning.name}: of its first snapshot there is nothing that can be used"
+                )
             rebuilt.troubles[:0] = [*archives.troubles, *told]
             rebuilt.troubles += _holes(rebuilt, archives)
             rebuilt.known = max(known)
@@ -114,42 +121,98 @@ def _holes(rebuilt: Rebuilt, archives: Archives) -> list[str]:
     ]
 
 
-async def _beginnings(
-    store: ObjectStore,
-    cluster: ClusterIdentity,
-    until: Until,
-    found: list[StoredSnapshot],
-    archives: Archives,
-) -> AsyncIterator[_Beginning]:
-    """The snapshots that can be used, newest first; then the log's, when there are archives of all that came of it.
+class _Search:
+    """For what a machine can begin with."""
 
-    Raises RecoveryError: there is none.
-    """
-    source = SnapshotStore(store, cluster)
-    any_is_usable = False
-    for snapshot in found:
-        if not until.takes_snapshot(snapshot):
-            continue
-        beginning = _Beginning(source, snapshot.position, snapshot.key)
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterIdentity,
+        until: Until,
+        *,
+        archives: Archives,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._until = until
+        self._archives = archives
+        self._tell = tell
+
+    async def beginnings(
+        self, found: Sequence[StoredSnapshot], eras: Iterable[int]
+    ) -> AsyncIterator[_Beginning]:
+        """The snapshots that can be used, newest first; behind those of an era its beginning, made anew; then that of
+        the log, when there are archives of all that came of it.
+
+        Raises RecoveryError: there is none.
+        """
+        troubles, any_is_usable = self._archives.troubles, False
+        restored: Position | None = None
+        for beginning in self._wanted(found, eras):
+            if beginning.position == restored:
+                continue  # Of the era's first snapshot there is no need of another one.
+            try:
+                newest_ms = await _newest_ms(self._store, await beginning.look())
+            except SnapshotError as error:
+                troubles.append(f"{beginning.key} cannot be used: {error}")
+                continue
+            restored = beginning.position
+            time_ms = self._until.time_ms
+            if time_ms is None or (newest_ms is not None and newest_ms <= time_ms):
+                any_is_usable = True
+                yield beginning
+        ranges = self._archives.ranges
+        if self._cluster.era == ERA and furthest(ranges, POSITION_ZERO) is not None:
+            yield _Beginning("the beginning of the log", POSITION_ZERO, "", _empty)
+        elif not found:
+            raise RecoveryError(
+                "there is no snapshot in the object store: is it the right bucket, prefix or folder?"
+            )
+        elif not any_is_usable:
+            raise RecoveryError(
+                f"none of the {len(found)} snapshots in the object store can be used for that: "
+                + ("; ".join(troubles) or "all are newer than that")
+            )
+
+    def _wanted(self, found: Sequence[StoredSnapshot], eras: Iterable[int]) -> Iterator[_Beginning]:
+        source, left = SnapshotStore(self._store, self._cluster), [*found]
+        for era in sorted(eras, reverse=True):
+            begun = POSITION_ZERO if era == ERA else first_position(era)
+            while left and left[0].position >= begun:
+                if self._until.takes_snapshot(snapshot := left.pop(0)):
+                    at, key = snapshot.position, snapshot.key
+                    name = f"the snapshot at {place(at)}"
+                    yield _Beginning(name, at, key, partial(_restored, source, key))
+            if era != ERA and (self._until.position is None or begun <= self._until.position):
+                name = f"the beginning of era {era}, made anew"
+                yield _Beginning(name, begun, era_key(era), partial(self._anew, era))
+
+    async def _anew(self, era: int) -> Machine:
+        """The machine of an era's first snapshot, out of what the store has of the era before: there is no other copy of it
+        until there is a second snapshot. Raises SnapshotError and StoreError."""
         try:
-            newest_ms = await _newest_ms(store, await beginning.look())
-        except SnapshotError as error:
-            archives.troubles.append(f"{snapshot.key} cannot be used: {error}")
-            continue
-        if until.time_ms is None or (newest_ms is not None and newest_ms <= until.time_ms):
-            any_is_usable = True
-            yield beginning
-    if cluster.era == ERA and furthest(archives.ranges, POSITION_ZERO) is not None:
-        yield _Beginning(source, POSITION_ZERO, "")
-    elif not found:
-        raise RecoveryError(
-            "there is no snapshot in the object store: is it the right bucket, prefix or folder?"
-        )
-    elif not any_is_usable:
-        raise RecoveryError(
-            f"none of the {len(found)} snapshots in the object store can be used for that: "
-            + ("; ".join(archives.troubles) or "all are newer than that")
-        )
+            marker = await _marker(self._store, era)
+            before = ClusterIdentity(self._cluster.cluster_id, era_of(marker.behind))
+            until = Until(position=marker.behind)
+            machine = (await rebuild(self._store, before, until, tell=self._tell)).take()
+        except (EraMarkerError, ObjectNotFoundError, RecoveryError) as error:
+            raise SnapshotError(f"its first snapshot cannot be made anew: {error}") from error
+        if machine.position == marker.behind:
+            machine.begin_era(marker.begun, snapshot_key=manifest_key(marker.begun))
+            if machine.digest().hex() == marker.digest:
+                return machine
+        raise SnapshotError("its first snapshot cannot be made anew: it would be another machine")
+
+
+async def _restored(source: SnapshotStore, key: str) -> Machine:
+    machine = Machine()
+    await run_steps(restoring(machine, await source.read(key)))
+    return machine
+
+
+async def _empty() -> Machine:
+    return Machine()
 
 
 async def _newest_ms(store: ObjectStore, machine: Machine) -> int | None:
@@ -160,10 +223,13 @@ async def _newest_ms(store: ObjectStore, machine: Machine) -> int | None:
     """
     if clocks := [row.clock_ms for row in machine.incarnations]:
         return max(clocks)
-    key = era_key(era_of(machine.position))
     try:
-        return decode_era(
-            key, await until_done(lambda: store.get(key), RETRY, tell=store_is_away)
-        ).began_ms
+        return (await _marker(store, era_of(machine.position))).began_ms
     except (EraMarkerError, ObjectNotFoundError):
-        return None  # Of a recovery that was given up.
+        return None  # It is not to be had.
+
+
+async def _marker(store: ObjectStore, era: int) -> EraMarker:
+    """Raises EraMarkerError, ObjectNotFoundError and StoreError."""
+    key = era_key(era)
+    return decode_era(key, await until_done(lambda: store.get(key), RETRY, tell=store_is_away))

@@ -17,13 +17,22 @@ from broker.store.identity import (
     check,
     encode_log_identity,
 )
-from coordinator.commands.entries import Pin
+from coordinator.commands.codec import decode_entry
+from coordinator.commands.entries import CreateTopic, Pin
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LiveSessionsError
 from coordinator.snapshot.keeping import DAY_MS, PREFIX
 from coordinator.snapshot.listing import stored_snapshots
+from coordinator.snapshot.manifest import part_key
 from protocol.types import POSITION_ZERO, Position, era_of, first_position
-from storage.formats.log_archive import decode_archive, encode_archive, range_of
+from storage.formats.era_marker import encode_era
+from storage.formats.log_archive import (
+    ArchivedEntry,
+    LogArchive,
+    decode_archive,
+    encode_archive,
+    range_of,
+)
 from storage.formats.log_checkpoint import LogCheckpoint
 from storage.stores.object_store import StoreRefusedError
 from tests.broker.recovery.disaster import CLUSTER, Disaster
@@ -343,6 +352,53 @@ async def test_a_recovery_keeps_one_machine_at_a_time_when_it_begins_the_era() -
     assert set(left) == {None}
 
 
+async def gone_on_in_era_two() -> Disaster:
+    """`archived-too` was left out, `of-era-two` is archived, and the era's only snapshot is damaged then."""
+    world = await with_archives()
+    left_out = (await world.plan(world.lose())).reached
+    log = world.lose()
+    await world.recover(log, Until(position=Position(left_out - 1)))
+    machine = await world.started(log)
+    world.writer.log, world.writer.n, world.writer.cluster = log, 0, world.cluster
+    await world.writer.open()
+    await world.writer.write(CreateTopic("of-era-two", 1, ()))
+    entries = []
+    for at, session, n, payload in world.cluster.entries:
+        if at > machine.position:
+            machine.apply(at, decode_entry(payload))
+        entries.append(ArchivedEntry(at, session, n, False, payload))
+    begun, digest = first_position(2), machine.digest()
+    archive = LogArchive(CLUSTER, begun, machine.position, digest, tuple(entries))
+    await world.put_archive(archive)
+    await world.store.delete([part_key(begun, 0)])
+    return world
+
+
+async def test_the_first_snapshot_of_an_era_is_made_anew_out_of_the_era_before_when_it_is_damaged() -> (
+    None
+):
+    world = await gone_on_in_era_two()
+    planned = await world.plan(log := world.lose())
+    assert names(planned.rebuilt.machine) == ["in-the-snapshot", "archived", "of-era-two"]
+    assert planned.rebuilt.is_all
+    assert any("made anew" in trouble for trouble in planned.rebuilt.troubles)
+    assert (await world.begin_era(log, planned)).era == 3
+    assert names(await world.started(log))[-1] == "of-era-two"
+
+
+async def test_a_first_snapshot_that_comes_out_otherwise_is_not_taken_for_that_of_the_era() -> None:
+    world = await gone_on_in_era_two()
+    marker = await identity.newest_era(world.store)
+    assert marker is not None
+    await world.store.delete([marker.key])
+    other = replace(marker, digest="00" * 16)
+    await world.store.put_new(other.key, [encode_era(other)])
+    planned = await world.plan(world.lose())
+    assert era_of(planned.reached) == 1
+    assert not planned.rebuilt.is_all
+    assert any("cannot be made anew" in trouble for trouble in planned.rebuilt.troubles)
+
+
 async def test_agents_are_told_to_repeat_a_recovery_that_stopped_before_its_last_step() -> None:
     world = await with_archives()
     log = world.lose()
@@ -432,7 +488,8 @@ async def test_a_snapshot_of_an_era_that_was_given_up_is_none_to_go_back_to() ->
     back = await world.plan(world.lose(), Until(position=first_position(2)))
     assert era_of(back.rebuilt.begun) == 1
     await world.store.delete([f"snapshots/{first_position(3):016x}/manifest"])
-    assert era_of((await world.plan(world.lose())).rebuilt.begun) == 1
+    anew = (await world.plan(world.lose())).rebuilt
+    assert (anew.begun, names(anew.machine)[-1]) == (first_position(3), "archived")
 
 
 async def test_a_young_cluster_without_a_snapshot_is_recovered_from_its_archives() -> None:
