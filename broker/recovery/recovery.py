@@ -36,7 +36,7 @@ from coordinator.snapshot.listing import pages
 from coordinator.snapshot.manifest import encode_published, manifest_key
 from coordinator.snapshot.snapshot import dump, restore
 from coordinator.snapshot.store import SnapshotStore
-from protocol.types import ERA, Position, first_position
+from protocol.types import ERA, POSITION_ZERO, Position, first_position
 from storage.formats.cluster_identity import ClusterIdentity, read_identity
 from storage.formats.era_marker import EraMarker, encode_era
 from storage.formats.spans import ObjectKind
@@ -75,6 +75,8 @@ class Plan(NamedTuple):
     """The life of the log in the first era."""
     life: str
     """Of the log that is lost."""
+    behind: Position
+    """Where the era of that log has begun: behind this position of the one before."""
     rebuilt: Rebuilt
     reached: Position
     """Of the log that is lost."""
@@ -121,6 +123,7 @@ async def plan(
         era=era + 1,
         origin=origin,
         life=origin if marker is None else marker.life,
+        behind=POSITION_ZERO if marker is None else marker.behind,
         rebuilt=rebuilt,
         reached=machine.position,
         is_bound=rebuilt.stopped
@@ -214,9 +217,23 @@ async def check_log(store: ObjectStore, log: MetadataLog, planned: Plan) -> byte
     if found.era >= planned.era:
         await _check_unused(log, found.era, planned)
     # (Of another life its positions say nothing.)
-    if found == (planned.cluster_id, planned.era - 1, planned.life) and not planned.is_bound:
-        await _check_lost(store, await log.head(), planned)
+    if found == (planned.cluster_id, planned.era - 1, planned.life):
+        head = await log.head()
+        _check_done(head, planned)
+        if not planned.is_bound:
+            await _check_lost(store, head, planned)
     return written
+
+
+def _check_done(head: Position, planned: Plan) -> None:
+    """This very recovery was not done before, or the era that it began has gone on. Raises RecoveryError."""
+    era = planned.era - 1
+    begun = first_position(era)
+    if planned.reached == planned.behind and max(head, planned.rebuilt.known) == begun:
+        raise RecoveryError(
+            f"era {era} has begun behind {place(planned.reached)} already, and its log has no entries yet: start the agents"
+            f" with it. To begin another one all the same, --to-position {place(begun)}"
+        )
 
 
 async def _check_lost(store: ObjectStore, head: Position, planned: Plan) -> None:

@@ -157,6 +157,25 @@ async def test_a_recovery_that_is_done_is_not_done_again() -> None:
     assert (await world.recover(log, Until(position=first_position(2)))).era == 3
 
 
+async def test_a_recovery_to_a_position_that_is_done_is_not_done_again_before_anybody_has_written() -> (
+    None
+):
+    world = await with_archives()
+    left_out = (await world.plan(log := world.lose())).reached
+    until = Until(position=Position(left_out - 1))
+    marker = await world.recover(log, until)
+    with pytest.raises(RecoveryError, match=r"era 2 has begun behind 1:\d+ already"):
+        await world.recover(log, until)
+    assert await identity.newest_era(world.store) == marker
+    machine = await world.started(log)
+    world.writer.log, world.writer.n, world.writer.cluster = log, 0, world.cluster
+    await world.writer.open()
+    world.cluster.expire(world.writer.session.id)
+    assert names(machine)[-1] == "archived"
+    assert (await world.recover(log, until)).era == 3
+    assert (await world.recover(world.lose(), until)).era == 4
+
+
 async def test_a_log_that_ends_where_the_archive_does_is_begun_anew_if_more_was_written() -> None:
     world = await Disaster().begin()
     snapshot = await world.snapshot(cut=False)
