@@ -5,6 +5,7 @@ those of an era that is over may lie beside those of the next one.
 """
 
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from protocol.types import Position
@@ -22,10 +23,23 @@ class ArchiveRange(NamedTuple):
         return archive_key(self.after, self.last)
 
 
-def furthest(ranges: Iterable[ArchiveRange], position: Position) -> ArchiveRange | None:
-    """The one that leads on from the position and ends last; None: none leads on."""
-    found = [each for each in ranges if each.after <= position < each.last]
-    return max(found, key=lambda each: (each.last, -each.after), default=None)
+class FurthestFirst:
+    """Gives out archives that lead on, of those that do the one that ends last. Positions ascend from call to call."""
+
+    def __init__(self, ranges: Iterable[ArchiveRange]) -> None:
+        self._left = sorted(ranges, reverse=True)
+        self._reached: list[tuple[int, Position]] = []
+        """A heap of those that begin before: less their end, their beginning."""
+
+    def next(self, position: Position) -> ArchiveRange | None:
+        """Each is given out once. None: none leads on from the position."""
+        while self._left and self._left[-1].after <= position:
+            after, last = self._left.pop()
+            heappush(self._reached, (-last, after))
+        if not self._reached or -self._reached[0][0] <= position:
+            return None
+        less, after = heappop(self._reached)
+        return ArchiveRange(after, Position(-less))
 
 
 def overlapping(

@@ -15,7 +15,7 @@ A machine cannot go back: each other way begins with the snapshot again.
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
-from broker.recovery.archive_chain import ArchiveRange, furthest, overlapping
+from broker.recovery.archive_chain import ArchiveRange, FurthestFirst, overlapping
 from broker.recovery.archives import Archives
 from broker.recovery.outcome import ContradictionError, Rebuilt, Until
 from broker.reports.log_lines import place
@@ -82,8 +82,11 @@ class Histories:
     async def _go(self, rebuilt: Rebuilt) -> list[Step] | None:
         """As far as archives lead; None: one of them did not follow, and what was made is worth nothing."""
         machine, path = rebuilt.machine, list[Step]()
-        self._digests = dict.fromkeys([each.last for each in self._archives.ranges], b"")
-        while not rebuilt.stopped and (link := self._next(at := machine.position)) is not None:
+        passed = self._refused.keys() | self._outdated.keys()
+        ranges = [each for each in self._archives.ranges if each.last > rebuilt.begun]
+        self._digests = dict.fromkeys([each.last for each in ranges], b"")
+        links = FurthestFirst([each for each in ranges if each not in passed])
+        while not rebuilt.stopped and (link := links.next(at := machine.position)) is not None:
             archive = await self._archives.read(link)
             if archive is None:
                 continue
@@ -93,10 +96,6 @@ class Histories:
             path.append((at, link))
             self._tell(f"archive {len(path)}: at {place(machine.position)}")
         return path
-
-    def _next(self, at: Position) -> ArchiveRange | None:
-        passed = self._refused.keys() | self._outdated.keys()
-        return furthest([each for each in self._archives.ranges if each not in passed], at)
 
     def _applying(self, rebuilt: Rebuilt, archive: LogArchive) -> Generator[None, None, str]:
         """Returns why the archive does not follow upon the machine, which is spoilt then; "": it does."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from functools import partial
 from typing import Final
 
-from broker.recovery.archive_chain import beyond, furthest
+from broker.recovery.archive_chain import FurthestFirst, beyond
 from broker.recovery.archives import RETRY, Archives, store_is_away
 from broker.recovery.histories import Histories
 from broker.recovery.outcome import ContradictionError, Rebuilt, RecoveryError, Until
@@ -162,8 +162,8 @@ class _Search:
             if time_ms is None or (newest_ms is not None and newest_ms <= time_ms):
                 any_is_usable = True
                 yield beginning
-        ranges = self._archives.ranges
-        if self._cluster.era == ERA and furthest(ranges, POSITION_ZERO) is not None:
+        links = FurthestFirst(self._archives.ranges)
+        if self._cluster.era == ERA and links.next(POSITION_ZERO) is not None:
             yield _Beginning("the beginning of the log", POSITION_ZERO, "", _empty)
         elif not found:
             raise RecoveryError(

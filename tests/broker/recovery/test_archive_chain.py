@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.recovery.archive_chain import ArchiveRange, beyond, furthest, overlapping
+from broker.recovery.archive_chain import ArchiveRange, FurthestFirst, beyond, overlapping
 from protocol.types import Position
 
 
@@ -14,8 +14,8 @@ def ranges(*pairs: tuple[int, int]) -> list[ArchiveRange]:
 
 def chain(given: list[ArchiveRange], at: int) -> list[ArchiveRange]:
     """As a recovery takes them."""
-    found: list[ArchiveRange] = []
-    while (link := furthest(given, Position(at))) is not None:
+    found, links = list[ArchiveRange](), FurthestFirst(given)
+    while (link := links.next(Position(at))) is not None:
         found.append(link)
         at = link.last
     return found
@@ -43,6 +43,13 @@ def test_as_few_archives_as_possible_reach_on_without_a_hole(
 def test_what_lies_behind_a_hole_is_told() -> None:
     given = ranges((7, 9), (0, 5), (9, 12))
     assert beyond(given, Position(5)) == ranges((7, 9), (9, 12))
+
+
+def test_of_those_that_lead_on_the_one_that_ends_last_comes_first_and_each_of_them_once() -> None:
+    links = FurthestFirst(ranges((0, 5), (2, 7), (1, 6), (3, 9)))
+    given = [links.next(Position(2)) for _ in range(4)]
+    assert given == [*ranges((2, 7), (1, 6), (0, 5)), None]
+    assert links.next(Position(3)) == ranges((3, 9))[0]
 
 
 def test_archives_overlap_where_they_have_a_position_in_common() -> None:
