@@ -11,6 +11,9 @@ from typing import Final, NamedTuple
 
 from broker.jobs.worker.archive_backlog import OBJECT_BYTES
 from broker.jobs.worker.context import JobContext
+from coordinator.log.metadata_log import LogEntry
+from coordinator.snapshot.loading import until_answered
+from coordinator.voids import Voids
 from protocol.types import Position
 from storage.formats.log_archive import (
     ArchivedEntry,
@@ -71,14 +74,18 @@ def runs(archives: Iterable[Archived]) -> Iterator[Sequence[Archived]]:
         yield run
 
 
-def merged(archives: Sequence[LogArchive]) -> LogArchive:
-    """One of all of them. Raises ArchiveFormatError when they are not of one log."""
+def merged(archives: Sequence[LogArchive], voids: Voids) -> LogArchive:
+    """One of all of them. Raises ArchiveFormatError when they are not of one log, or one is of before an entry was voided:
+    what comes of that is another machine, and no digest of a later one fits."""
     entries: dict[Position, ArchivedEntry] = {}
     last = max(archives, key=lambda archive: archive.last)
     for archive in archives:
         if archive.cluster_id != last.cluster_id:
             raise ArchiveFormatError(f"archives of {archive.cluster_id} and {last.cluster_id}")
         for entry in archive.entries:
+            logged = LogEntry(entry.position, entry.session, entry.n, entry.payload)
+            if voids.covers(logged) and not entry.voided:
+                raise ArchiveFormatError(f"{logged.position} was voided after it was archived")
             if entries.setdefault(entry.position, entry) != entry:
                 raise ArchiveFormatError(f"archives that differ at position {entry.position}")
     after = min(archive.after for archive in archives)
@@ -89,7 +96,8 @@ def merged(archives: Sequence[LogArchive]) -> LogArchive:
 async def merge(context: JobContext, run: Sequence[Archived]) -> None:
     """Put one archive in the place of these."""
     try:
-        archive = merged([decode_archive(await context.read(each.key)) for each in run])
+        voids = Voids(await until_answered(context.log.voids))
+        archive = merged([decode_archive(await context.read(each.key)) for each in run], voids)
         key = archive_key(archive.after, archive.last)
         await context.put(key, [encode_archive(archive)])
         if decode_archive(await context.read(key)) != archive:

@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from broker.jobs.kinds import archive_merging
 from broker.jobs.kinds.archive_merging import (
     MERGE_ROUNDS,
     RUN_MIN,
     SMALL_BYTES,
     Archived,
-    merged,
     runs,
     small_archives,
 )
 from coordinator.commands.job_commands import JobKind
+from coordinator.log.metadata_log import VoidedEntry
+from coordinator.log.voided import payload_digest
+from coordinator.voids import Voids
 from protocol.types import Position
 from storage.formats.log_archive import (
     ArchivedEntry,
@@ -26,6 +29,10 @@ from storage.formats.log_archive import (
 )
 from storage.stores.object_store import ObjectInfo
 from tests.broker.jobs.world import Steps, World
+
+
+def merged(parts: list[LogArchive], *voided: VoidedEntry) -> LogArchive:
+    return archive_merging.merged(parts, Voids(voided))
 
 
 def archived(after: int, last: int, length: int = 100) -> Archived:
@@ -79,6 +86,17 @@ def test_one_of_many_has_each_entry_once_and_the_digest_of_the_last() -> None:
 def test_archives_that_are_not_of_one_log_are_not_merged(other: LogArchive) -> None:
     with pytest.raises(ArchiveFormatError):
         merged([archive(0, 3), other])
+
+
+def test_an_archive_of_before_an_entry_was_voided_is_not_merged_with_those_that_follow() -> None:
+    void = VoidedEntry(Position(4), 7, 4, payload_digest(b"4"), 1, "poison")
+    old, following = archive(0, 3, 4), archive(4, 6)
+    assert merged([old, following]) == archive(0, 3, 4, 6)
+    with pytest.raises(ArchiveFormatError, match="voided"):
+        merged([old, following], void)
+    passed_over = replace(old.entries[1], voided=True)
+    young = replace(old, entries=(old.entries[0], passed_over))
+    assert merged([young, following], void).entries == (*young.entries, *following.entries)
 
 
 def put(world: World, *archives: LogArchive) -> None:
