@@ -23,34 +23,44 @@ RETRY: Final = RetryPolicy(first_s=0.5, attempts_max=5)
 class Archives:
     """Those of one cluster."""
 
-    def __init__(self, store: ObjectStore, cluster_id: str, ranges: list[ArchiveRange]) -> None:
+    def __init__(self, store: ObjectStore, cluster_id: str) -> None:
         self._store = store
         self._cluster_id = cluster_id
-        self.ranges = ranges
+        self._unusable: set[ArchiveRange] = set()
+        self.ranges: list[ArchiveRange] = []
         """Of all that may be used."""
         self.troubles: list[str] = []
         """A sentence for each that cannot be used."""
 
-    @classmethod
-    async def listed(cls, store: ObjectStore, cluster_id: str) -> Self:
-        """What has another key is somebody else's. Raises StoreError."""
-        found = []
-        async for page in pages(store, f"{log_archive.FOLDER}/"):
+    async def look(self) -> Self:
+        """See which there are. What has another key is somebody else's. Raises StoreError."""
+        self.ranges = []
+        async for page in pages(self._store, f"{log_archive.FOLDER}/"):
             for info in page:
                 try:
-                    found.append(ArchiveRange(*log_archive.range_of(info.key)))
+                    self.ranges.append(ArchiveRange(*log_archive.range_of(info.key)))
                 except ValueError:
                     continue
-        return cls(store, cluster_id, found)
+        self.ranges = [each for each in self.ranges if each not in self._unusable]
+        return self
 
     async def read(self, link: ArchiveRange) -> LogArchive | None:
-        """None: it cannot be used. Raises StoreError."""
+        """None: it cannot be used, or is not there any more; then `ranges` are other ones. Raises StoreError."""
         try:
             return await self._read(link)
-        except (ArchiveFormatError, ObjectNotFoundError) as error:
-            self.troubles.append(f"{link.key} cannot be used: {error}")
-            self.ranges.remove(link)
-            return None
+        except ObjectNotFoundError as error:
+            # Agents may be running: small ones go when they are part of a large one.
+            await self.look()
+            if link in self.ranges:
+                self._drop(link, error)
+        except ArchiveFormatError as error:
+            self._drop(link, error)
+        return None
+
+    def _drop(self, link: ArchiveRange, error: Exception) -> None:
+        self.troubles.append(f"{link.key} cannot be used: {error}")
+        self._unusable.add(link)
+        self.ranges.remove(link)
 
     async def read_beside(self, link: ArchiveRange) -> LogArchive | None:
         """As `read`, of one that is not needed: it may have been deleted, and nothing is told. Raises StoreError."""

@@ -82,13 +82,12 @@ class Histories:
     async def _go(self, rebuilt: Rebuilt) -> list[Step] | None:
         """As far as archives lead; None: one of them did not follow, and what was made is worth nothing."""
         machine, path = rebuilt.machine, list[Step]()
-        passed = self._refused.keys() | self._outdated.keys()
-        ranges = [each for each in self._archives.ranges if each.last > rebuilt.begun]
-        self._digests = dict.fromkeys([each.last for each in ranges], b"")
-        links = FurthestFirst([each for each in ranges if each not in passed])
+        self._digests.clear()
+        links = self._links(rebuilt.begun)
         while not rebuilt.stopped and (link := links.next(at := machine.position)) is not None:
             archive = await self._archives.read(link)
             if archive is None:
+                links = self._links(rebuilt.begun)
                 continue
             if reason := await run_steps(self._applying(rebuilt, archive)):
                 self._refused[link] = reason
@@ -96,6 +95,13 @@ class Histories:
             path.append((at, link))
             self._tell(f"archive {len(path)}: at {place(machine.position)}")
         return path
+
+    def _links(self, begun: Position) -> FurthestFirst:
+        passed = self._refused.keys() | self._outdated.keys()
+        ranges = [each for each in self._archives.ranges if each.last > begun]
+        for each in ranges:
+            self._digests.setdefault(each.last, b"")
+        return FurthestFirst([each for each in ranges if each not in passed])
 
     def _applying(self, rebuilt: Rebuilt, archive: LogArchive) -> Generator[None, None, str]:
         """Returns why the archive does not follow upon the machine, which is spoilt then; "": it does."""

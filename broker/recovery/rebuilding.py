@@ -78,7 +78,7 @@ async def rebuild(
 
     Raises RecoveryError: there is no snapshot to begin with, or archives contradict it, or each other; and StoreError.
     """
-    archives = await Archives.listed(store, cluster.cluster_id)
+    archives = await Archives(store, cluster.cluster_id).look()
     tell(f"{len(archives.ranges)} archives of the log")
     eras = {each for each in await begun_eras(store) if each <= cluster.era}
     found = [each for each in await stored_snapshots(store) if era_of(each.position) in eras]

@@ -237,6 +237,26 @@ async def test_a_damaged_archive_is_passed_over_where_another_one_says_the_same(
     assert planned.reached == end
 
 
+async def test_archives_that_are_merged_while_a_dry_run_reads_them_are_found_again() -> None:
+    world = await with_archives()
+    small = [info.key for info in await world.store.list_after("archive/", "")]
+    begin, end = range_of(small[0])[0], range_of(small[1])[1]
+    healthy, merges = world.store, [small[1]]
+
+    async def gate(key: str, *_arguments: object) -> None:
+        if key in merges:
+            merges.clear()
+            await world.archive(begin, end)
+            await healthy.delete(small)
+
+    faulty = FaultyStore(healthy)
+    faulty.before["get"] = gate
+    world.store = faulty  # type: ignore[assignment]
+    planned = await world.plan(MemoryLog(MemoryLogCluster()))
+    assert (planned.reached, planned.rebuilt.is_all) == (end, True)
+    assert not planned.rebuilt.troubles
+
+
 async def test_behind_an_archive_that_is_missing_nothing_is_taken_and_that_is_told() -> None:
     world = await with_archives()
     (first, second) = [info.key for info in await world.store.list_after("archive/", "")]
