@@ -14,7 +14,7 @@ from coordinator.snapshot.listing import StoredSnapshot, pages
 from coordinator.snapshot.snapshot import is_dump_of, restoring
 from coordinator.snapshot.store import SnapshotStore, run_steps
 from coordinator.snapshot.stream import SnapshotError
-from protocol.types import ERA, Incarnation
+from protocol.types import ERA, Incarnation, era_of
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import ObjectId, ObjectKind
 from storage.stores.object_store import ObjectStore
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 class _Pointed(NamedTuple):
     """An object, and which of the snapshots point at it: one of them and all that follow up to another.
 
-    (An object that nothing points at any more is never pointed at again.)
+    (An object that nothing points at any more is never pointed at again in its era.)
     """
 
     length: int
@@ -52,7 +52,7 @@ class _Pointed(NamedTuple):
 
 
 class _Objects:
-    """All that the snapshots point at, and was not found yet."""
+    """All that the snapshots of an era point at, and was not found yet."""
 
     def __init__(self) -> None:
         self.writers: dict[tuple[Incarnation, ObjectKind], dict[int, _Pointed]] = {}
@@ -94,21 +94,24 @@ async def verify(
     `tell`: has a clause about what is done now. Raises StoreError.
     """
     source = SnapshotStore(store, ClusterIdentity(cluster_id, ERA))
-    objects = _Objects()
+    eras: dict[int, _Objects] = {}
+    """Another one may have begun with an older machine, and points again at what was let go."""
     found = []
     for index, snapshot in enumerate(snapshots):
         tell(f"reading snapshots: {index} of {len(snapshots)}")
         counts, damage = (0, 0), snapshot.trouble
         if not damage:
+            objects = eras.setdefault(era_of(snapshot.position), _Objects())
             try:
                 counts = objects.add(await _machine_of(source, snapshot), index)
             except SnapshotError as error:
                 damage = str(error)
         found.append(Verdict(snapshot, *counts, damage, ()))
     faults: list[list[str]] = [[] for _ in snapshots]
-    for pointed, clause in await objects.look(store, tell):
-        for index in range(pointed.first, pointed.last + 1):
-            faults[index].append(clause)
+    for objects in eras.values():
+        for pointed, clause in await objects.look(store, tell):
+            for index in range(pointed.first, pointed.last + 1):
+                faults[index].append(clause)
     return [
         each if each.damage else each._replace(faults=tuple(clauses))
         for each, clauses in zip(found, faults, strict=True)

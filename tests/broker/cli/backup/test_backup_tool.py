@@ -14,12 +14,16 @@ from broker.cli.command_result import CommandResult, ToolError
 from broker.config.settings import Settings
 from broker.reports.log_lines import place as told
 from coordinator.commands.job_commands import JobKind
+from coordinator.machine.machine import Machine
 from coordinator.snapshot import stream
 from coordinator.snapshot.keeping import HOUR_MS, MINUTE_MS
 from coordinator.snapshot.listing import StoredSnapshot, stored_snapshots
 from coordinator.snapshot.manifest import manifest_key, part_key
+from coordinator.snapshot.snapshot import dump, restore
+from coordinator.snapshot.store import SnapshotStore
 from protocol.types import Position, first_position
 from storage.formats.cluster_identity import ClusterIdentity, claim_store
+from storage.formats.era_marker import era_key
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectNotFoundError, StoreUnavailableError
 from tests.broker.jobs.world import SETTINGS, World
@@ -123,6 +127,26 @@ def test_what_a_recovery_left_that_was_given_up_is_listed_so_and_not_verified_as
     said = backups.verify()
     assert said.lines[0].startswith(f"{told(newest.position)} is whole")
     assert not said.failures
+
+
+def test_what_an_era_points_at_again_that_went_back_is_not_missed_by_snapshots_in_between(
+    backups: Backups,
+) -> None:
+    newest, *_, oldest = backups.stored()
+    source = SnapshotStore(backups.world.store, ClusterIdentity("jobs", 1))
+    old, new = Machine(), Machine()
+    for machine, snapshot in ((old, oldest), (new, newest)):
+        restore(machine, backups.run(source.read(snapshot.key)))
+    before = {object_id for object_id, _ in old.objects.referenced()}
+    again = min(before - {object_id for object_id, _ in new.objects.referenced()})
+    old.begin_era(first_position(2), snapshot_key=manifest_key(first_position(2)))
+    backups.run(source.write(dump(old)))
+    backups.run(backups.world.store.put_new(era_key(2), [b""]))
+    backups.run(backups.world.store.delete([again.key]))
+    said = backups.verify(everything=True)
+    told_of = {line.split(":")[0] + ":" + line.split(":")[1] for line in said.failures}
+    assert told(first_position(2)) in told_of
+    assert told(newest.position) not in told_of
 
 
 def test_a_manifest_that_cannot_be_read_is_listed_and_told(backups: Backups) -> None:
