@@ -20,10 +20,10 @@ import heapq
 import itertools
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from coordinator.commands.codec import CodecError, decode_entry
 from coordinator.commands.entries import Entry, Outcome, Rejected
@@ -34,7 +34,7 @@ from coordinator.log.metadata_log import (
     LogHoleError,
     LogRefusedError,
     LogUnavailableError,
-    MetadataLog,
+    VoidedEntry,
 )
 from coordinator.machine.machine import Machine
 from coordinator.own_entries import OwnEntries
@@ -81,6 +81,18 @@ class BadEntryError(ReplicaStoppedError):
         self.reason = reason
 
 
+class ReadLog(Protocol):
+    """What a replica needs of a log, as `MetadataLog` has it."""
+
+    async def voids(self) -> Sequence[VoidedEntry]: ...
+
+    async def snapshots(self) -> bytes: ...
+
+    async def head(self) -> Position: ...
+
+    def tail(self, after: Position) -> AsyncGenerator[Sequence[LogEntry], None]: ...
+
+
 class Applied(NamedTuple):
     """An entry that the machine has just taken in."""
 
@@ -105,7 +117,7 @@ class Replica:
 
     def __init__(
         self,
-        log: MetadataLog,
+        log: ReadLog,
         machine: Machine,
         stats: LogClientStats,
         snapshots: SnapshotSource | None = None,

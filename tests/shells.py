@@ -101,6 +101,7 @@ SHELLS = {
         "cli.log.arguments",
         "cli.log.log_tail",
         "cli.log.void_tool",
+        "cli.log_machine",
         "cli.status_line",
         "cli.recovery.recovery_arguments",
         "cli.recovery.recovery_tool",

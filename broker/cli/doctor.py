@@ -21,6 +21,7 @@ from urllib.parse import unquote
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.checks import advertised as advertised_addresses
 from broker.cli.command_result import ToolError
+from broker.cli.log_machine import AwayError, Tell, machine_of
 from broker.config.addresses import Address
 from broker.config.listeners import HTTP_LISTENERS, ListenerSettings
 from broker.config.security_advice import advice
@@ -48,14 +49,10 @@ from broker.store.identity import ClusterMismatchError
 from broker.store.truncation import TruncatedLogError
 from broker.workers import seats
 from broker.workers.supervisor import count_of
-from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
+from coordinator.log.metadata_log import LogError, LogRefusedError
 from coordinator.log.open_log import open_log
-from coordinator.machine.machine import Machine
-from coordinator.replica import Replica, ReplicaStoppedError
-from coordinator.snapshot.store import SnapshotStore
-from coordinator.stats import LogClientStats
+from coordinator.replica import ReplicaStoppedError
 from protocol.fault_codes import FaultCode, Sentence, fault_of, told
-from protocol.types import ERA
 from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
 from storage.stores.open_store import open_store
@@ -89,8 +86,8 @@ def _bad(what: str, text: str, fault: FaultCode | None) -> Finding:
     return Finding(what, bad=True, text=Sentence(text, fault))
 
 
-async def examine(loaded: Loaded) -> list[Finding]:
-    """Everything, in the order in which an agent would meet it."""
+async def examine(loaded: Loaded, *, tell: Tell) -> list[Finding]:
+    """Everything, in the order in which an agent would meet it. `tell` hears what is waited for."""
     settings = loaded.settings
     text = f"cluster {settings.cluster_id}, node {_node_name(settings)}"
     findings = [Finding("settings", bad=False, text=text)]
@@ -99,7 +96,7 @@ async def examine(loaded: Loaded) -> list[Finding]:
     findings += [finding async for finding in _store(settings)]
     findings += [finding async for finding in _log(settings, running=running)]
     if not any(finding.bad for finding in findings):
-        findings += await (_told(settings) if running else _compared(settings))
+        findings += await (_told(settings) if running else _compared(settings, tell))
     findings += _ports(settings, running=running)
     if running:
         findings += await _advertised(settings)
@@ -252,7 +249,7 @@ async def _told(settings: Settings) -> list[Finding]:
     return [_unnamed(told, keys)]
 
 
-async def _compared(settings: Settings) -> list[Finding]:
+async def _compared(settings: Settings, tell: Tell) -> list[Finding]:
     """The log, read to its end, beside the store; nothing when either is not there yet."""
     if settings.log_url.startswith("sqlite://") and not exists(settings.log_url):
         return await _lost_log(settings)
@@ -260,10 +257,11 @@ async def _compared(settings: Settings) -> list[Finding]:
     async with contextlib.aclosing(store), contextlib.aclosing(log):
         try:
             await identity.look(store, log, settings.cluster_id)
-            machine = await machine_of(store, log, settings)
+            machine = await machine_of(store, log, settings, tell=tell)
             await truncation.check(store, log, machine)
             found = await unnamed_objects.count(store, machine)
         except (
+            AwayError,
             ClusterMismatchError,
             ReplicaStoppedError,
             TruncatedLogError,
@@ -290,22 +288,6 @@ async def _lost_log(settings: Settings) -> list[Finding]:
         " Put it back, or, if it is lost, begin it anew from the store (frazil recover)"
     )
     return [_bad("log", text, FaultCode.OTHER_CLUSTER)]
-
-
-async def machine_of(store: ObjectStore, log: MetadataLog, settings: Settings) -> Machine:
-    """What the log says, up to its end. Raises ReplicaStoppedError, LogReplacedError and StoreError."""
-    await identity.enter(store, log)
-    machine = Machine()
-    snapshots = SnapshotStore(store, cluster_identity.ClusterIdentity(settings.cluster_id, ERA))
-    replica = Replica(log, machine, LogClientStats(), snapshots)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(replica.run())
-            await replica.started()
-            running.cancel()
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return machine
 
 
 def _unnamed(found: Mapping[str, Any], keys: list[str]) -> Finding:

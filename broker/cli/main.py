@@ -313,7 +313,8 @@ def _doctor(options: argparse.Namespace) -> int:
     from broker import process
     from broker.cli import doctor
 
-    findings = process.run_once(doctor.examine(_load(options, defaults={})))
+    tell = partial(complain, options.name)
+    findings = process.run_once(doctor.examine(_load(options, defaults={}), tell=tell))
     for finding in findings:
         print(finding.line())
     return FAILED if any(finding.bad for finding in findings) else 0

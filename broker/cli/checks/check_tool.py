@@ -5,7 +5,7 @@ agent has is that agent's alone: then the agent is asked to look.
 """
 
 import urllib.error
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
@@ -14,10 +14,11 @@ from broker.check.checking import Check
 from broker.cli import admin_client, doctor
 from broker.cli.admin_client import AgentPlace
 from broker.cli.command_result import ToolError
+from broker.cli.log_machine import AwayError, Tell, check_is_ours, machine_of
 from broker.config.settings import Settings
 from broker.environment import open_adapters
 from broker.process import run_once
-from broker.store import identity, truncation
+from broker.store import truncation
 from broker.store.identity import ClusterMismatchError
 from broker.store.truncation import TruncatedLogError
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
@@ -26,7 +27,6 @@ from coordinator.replica import ReplicaStoppedError
 from coordinator.snapshot.stream import SnapshotError
 from protocol.fault_codes import FaultCode, Sentence, fault_of
 from protocol.types import ERA
-from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectStore, StoreError
 
@@ -39,7 +39,6 @@ NAMING: Final = (
     "digest",
     "page_body",
 )
-Tell = Callable[[str], None]
 
 
 def check(settings: Settings, agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:
@@ -68,6 +67,7 @@ async def look(settings: Settings, *, deep: bool, tell: Tell) -> dict[str, Any] 
         try:
             return await _look(store, log, settings, deep=deep, tell=tell)
         except (
+            AwayError,
             ClusterMismatchError,
             LogError,
             StoreError,
@@ -81,18 +81,10 @@ async def look(settings: Settings, *, deep: bool, tell: Tell) -> dict[str, Any] 
 async def _look(
     store: ObjectStore, log: MetadataLog, settings: Settings, *, deep: bool, tell: Tell
 ) -> dict[str, Any]:
-    owner = await cluster_identity.read_identity(store)
-    if owner is None or owner.cluster_id != settings.cluster_id:
-        whose = "nobody" if owner is None else owner.describe()
-        raise ToolError(
-            f"{settings.store_url} belongs to {whose}, not to {settings.cluster_id!r}: set another store, or the"
-            " right cluster.id",
-            fault=FaultCode.OTHER_CLUSTER,
-        )
-    await identity.look(store, log, settings.cluster_id)
+    await check_is_ours(store, log, settings)
 
     async def current() -> Machine:
-        machine = await doctor.machine_of(store, log, settings)
+        machine = await machine_of(store, log, settings, tell=tell)
         await truncation.check(store, log, machine)
         return machine
 

@@ -13,6 +13,7 @@ from broker.cli.arguments import (
     FailedError,
     add_agent,
     add_yes,
+    complain,
     confirm,
     log_position,
     place_of,
@@ -76,7 +77,7 @@ def _tail(options: argparse.Namespace) -> int:
         ):
             tell(line, flush=options.follow)
     except ToolError as error:
-        raise FailedError(str(error)) from error
+        raise FailedError.of(error) from error
     return 0
 
 
@@ -97,9 +98,10 @@ def _void(options: argparse.Namespace, *, load: Load) -> int:
         confirm(options, "void it, for all agents and for ever?")
 
     try:
-        work = void_tool.void(settings, options.position, options.reason, ask=ask)
+        waiting = partial(complain, options.name)
+        work = void_tool.void(settings, options.position, options.reason, ask=ask, tell=waiting)
         for line in process.run_once(work):
             tell(line)
     except ToolError as error:
-        raise FailedError(str(error)) from error
+        raise FailedError.of(error) from error
     return 0

@@ -8,16 +8,18 @@ Left out: what that means for agents (`coordinator.voids`).
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final, NamedTuple
 
 from broker.cli import doctor
 from broker.cli.command_result import ToolError
+from broker.cli.log_machine import AwayError, Tell, check_is_ours, machine_of
 from broker.config.settings import Settings
 from broker.environment import now_ms, open_adapters
 from broker.reports.log_lines import describe, lines, place, voided_line
-from broker.store.identity import enter
+from broker.store.identity import ClusterMismatchError
 from coordinator.commands.codec import CodecError, decode_entry, encode_entry
 from coordinator.commands.entries import Entry, Open, VoidEntry
 from coordinator.log.metadata_log import (
@@ -30,11 +32,12 @@ from coordinator.log.metadata_log import (
     VoidedEntry,
 )
 from coordinator.log.voided import payload_digest
+from coordinator.machine.machine import Machine
 from coordinator.replica import BadEntryError, ReplicaStoppedError
 from coordinator.snapshot.manifest import decode_published
 from coordinator.snapshot.stream import SnapshotError
-from protocol.types import INCARNATION_NONE, POSITION_ZERO, Position, era_of
-from storage.stores.object_store import ObjectStore, StoreError
+from protocol.types import INCARNATION_NONE, POSITION_ZERO, Position, era_of, revision_of
+from storage.stores.object_store import StoreError
 
 BEHIND_MAX: Final = 10_000
 """Entries behind it that are looked at."""
@@ -52,11 +55,16 @@ class Behind(NamedTuple):
 
 
 async def void(
-    settings: Settings, position: int, reason: str, *, ask: Callable[[list[str]], None]
+    settings: Settings,
+    position: int,
+    reason: str,
+    *,
+    ask: Callable[[list[str]], None],
+    tell: Tell,
 ) -> list[str]:
     """Void the entry, once `ask` has been shown what it is and has returned; the lines to print.
 
-    Raises ToolError, and what `ask` raises.
+    `tell` hears what is waited for. Raises ToolError, and what `ask` raises.
     """
     if settings.log_url.startswith("sqlite://") and not doctor.exists(settings.log_url):
         raise ToolError(
@@ -65,23 +73,30 @@ async def void(
     store, log = open_adapters(settings)
     async with aclosing(store), aclosing(log):
         try:
-            return await _void(store, log, settings, Position(position), reason, ask=ask)
+            await check_is_ours(store, log, settings)
+            looking = partial(machine_of, store, log, settings, tell=tell)
+            return await _void(log, Position(position), reason, looking=looking, ask=ask)
         except LiveSessionsError as error:
             raise ToolError(await _told_of_live(log, error.sessions)) from error
-        except (LogError, StoreError, SnapshotError, ReplicaStoppedError) as error:
-            raise ToolError(str(error)) from error
+        except (
+            AwayError,
+            ClusterMismatchError,
+            LogError,
+            StoreError,
+            SnapshotError,
+            ReplicaStoppedError,
+        ) as error:
+            raise ToolError.of(error) from error
 
 
 async def _void(
-    store: ObjectStore,
     log: MetadataLog,
-    settings: Settings,
     position: Position,
     reason: str,
     *,
+    looking: Callable[[], Awaitable[Machine]],
     ask: Callable[[list[str]], None],
 ) -> list[str]:
-    await enter(store, log)
     logged = await _entry_at(log, position)
     for before in await log.voids():
         if before.position == position:
@@ -93,7 +108,7 @@ async def _void(
                 f"the snapshot at {place(named.position)} holds what {place(position)} did: no agent reads"
                 " that entry when it starts"
             )
-    stopped = await _stop_of(store, log, settings)
+    stopped = await _stop_of(looking)
     if stopped is None or stopped.position != position:
         where = "nowhere" if stopped is None else f"at {place(stopped.position)}"
         raise ToolError(f"agents of this release do not stop at {place(position)}, but {where}")
@@ -122,6 +137,8 @@ async def _entry_at(log: MetadataLog, position: Position) -> LogEntry:
     head = await log.head()
     if era_of(position) != era_of(head):
         raise ToolError(f"{missing}: positions are like {place(head)}")
+    if revision_of(position) == 0:
+        raise ToolError(f"{missing}: the log begins behind it")
     if position > head:
         raise ToolError(f"{missing}: the log ends at {place(head)}")
     try:
@@ -134,13 +151,11 @@ async def _entry_at(log: MetadataLog, position: Position) -> LogEntry:
     return first
 
 
-async def _stop_of(
-    store: ObjectStore, log: MetadataLog, settings: Settings
-) -> BadEntryError | None:
+async def _stop_of(looking: Callable[[], Awaitable[Machine]]) -> BadEntryError | None:
     """Where an agent that starts now would stop; None: it would not. Raises ReplicaStoppedError when it
     stops for another reason."""
     try:
-        await doctor.machine_of(store, log, settings)
+        await looking()
     except BadEntryError as error:
         return error
     return None

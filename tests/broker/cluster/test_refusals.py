@@ -77,6 +77,6 @@ def test_doctor_tells_of_a_store_that_deletes_nothing(
     defaults = {"store": "memory://", "log": f"sqlite://{tmp_path}/log.db", "http": "off"}
     defaults["listen"] = "127.0.0.1:0"
     loaded = load(defaults=defaults, toml=None, environ={}, flags=())
-    bad = [finding.text for finding in asyncio.run(examine(loaded)) if finding.bad]
+    bad = [finding.text for finding in asyncio.run(examine(loaded, tell=print)) if finding.bad]
     assert len(bad) == 1
     assert "refuses to delete: AccessDenied" in bad[0]

@@ -1,6 +1,7 @@
 """`frazil log void`: agents that all stop, the way out of it, and what is refused."""
 
 import asyncio
+import random
 from contextlib import AsyncExitStack
 
 import pytest
@@ -13,10 +14,14 @@ from broker.cli.command_result import ToolError
 from broker.cli.log import void_tool
 from broker.cli.log.log_tail import tail
 from broker.reports.log_lines import place as told
+from broker.store import identity
 from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.commands.job_commands import JobKind, RequestJob
 from coordinator.log.memory import MemoryLog
 from coordinator.machine.machine import Machine
+from protocol.fault_codes import FaultCode
+from protocol.types import position as position_of
+from storage.formats.era_marker import EraMarker, encode_era, era_key
 from tests.coordinator.support import Writer
 from tests.kit.sockets import Place, Running, agent_of, settings_of
 
@@ -53,7 +58,9 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def void(position: int, asked: list[str] | None = None) -> list[str]:
     lines = [] if asked is None else asked
-    return await void_tool.void(settings_of(), position, "a bug in 0.1", ask=lines.extend)
+    return await void_tool.void(
+        settings_of(), position, "a bug in 0.1", ask=lines.extend, tell=lines.append
+    )
 
 
 async def starts(stack: AsyncExitStack, place: Place, *names: str) -> list[Running]:
@@ -69,8 +76,15 @@ async def leave(*agents: Running) -> None:
         await running.agent.stop()
 
 
+async def claim(place: Place) -> None:
+    """As an agent does that starts."""
+    rng = random.Random("a log")
+    await identity.check(place.store(), place.log(), settings_of().cluster_id, rng)
+
+
 async def bad_entry(place: Place, payload: bytes | None = None) -> int:
     """Of a session that is over when this returns: it cannot be decoded, or cannot be applied."""
+    await claim(place)
     writer = Writer(place.cluster)
     await writer.open("writer")
     position = await (writer.write(BAD) if payload is None else writer.write_bytes(payload))
@@ -154,6 +168,7 @@ async def test_while_an_agent_lives_nothing_is_voided_and_it_is_named(place: Pla
 
 
 async def test_an_entry_at_which_no_agent_stops_is_not_voided(place: Place) -> None:
+    await claim(place)
     writer = Writer(place.cluster)
     await writer.open("writer")
     good = await writer.write(Tick())
@@ -189,6 +204,38 @@ async def test_what_is_no_entry_of_the_log_is_told_apart(place: Place) -> None:
     with pytest.raises(ToolError, match="positions are like 1:"):
         await void(42)
 
+    with pytest.raises(ToolError, match="no entry at 1:0: the log begins behind it"):
+        await void(position_of(1, 0))
+
+
+@pytest.mark.promise("P13")
+async def test_in_a_log_that_is_not_the_store_s_nothing_is_voided(place: Place) -> None:
+    async with AsyncExitStack() as stack:
+        await leave(*await starts(stack, place, "one"))
+    objects, other = place.objects, Place()
+    place.objects, place.cluster = other.objects, other.cluster
+    bad = await bad_entry(place, b"of a later version")
+    place.objects = objects
+    with pytest.raises(ToolError, match="belongs to another metadata log") as refused:
+        await void(bad)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
+    place.objects = Place().objects
+    with pytest.raises(ToolError, match="belongs to nobody"):
+        await void(bad)
+    assert await MemoryLog(place.cluster).voids() == []
+
+
+@pytest.mark.promise("P13")
+async def test_in_the_log_of_an_era_that_is_over_nothing_is_voided(place: Place) -> None:
+    bad = await bad_entry(place, b"of a later version")
+    life = "0123456789abcdef"
+    marker = EraMarker(settings_of().cluster_id, 2, life, life, bad, "00", 1)
+    await place.objects.put_new(era_key(2), [encode_era(marker)])
+    with pytest.raises(ToolError, match="but the object store to") as refused:
+        await void(bad)
+    assert refused.value.fault is FaultCode.OTHER_CLUSTER
+    assert await MemoryLog(place.cluster).voids() == []
+
 
 async def test_nothing_is_voided_when_the_answer_is_no(place: Place) -> None:
     bad = await bad_entry(place, b"of a later version")
@@ -197,7 +244,7 @@ async def test_nothing_is_voided_when_the_answer_is_no(place: Place) -> None:
         raise FailedError("nothing is done")
 
     with pytest.raises(FailedError):
-        await void_tool.void(settings_of(), bad, "why", ask=no)
+        await void_tool.void(settings_of(), bad, "why", ask=no, tell=print)
     assert await MemoryLog(place.cluster).voids() == []
 
 
