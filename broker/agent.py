@@ -43,7 +43,7 @@ from broker.store.clock import StoreTime
 from broker.store.identity import ClusterMismatchError
 from broker.store.log_checkpoints import LogCheckpoints
 from broker.store.probe import StoreProbe
-from broker.store.truncation import REPLACED_ADVICE, TruncatedLogError
+from broker.store.truncation import TruncatedLogError, with_advice
 from broker.upkeep import first_users, upkeep_tasks
 from coordinator.log.metadata_log import EraOverError, LogError, LogRefusedError, LogReplacedError
 from coordinator.log_client import AgentIdentity, LogClient, ReplacedError, ReplicaStoppedError
@@ -195,7 +195,7 @@ class Agent:
             if isinstance(error, _SENTENCES):
                 raise AgentError.of(error) from group
             if isinstance(error, LogReplacedError):
-                raise AgentError(f"{error}. {REPLACED_ADVICE}", fault=error.fault) from group
+                raise AgentError(with_advice(error), fault=error.fault) from group
             if not isinstance(error, _StoppedError):
                 raise
         finally:

@@ -23,7 +23,7 @@ from string import hexdigits
 from typing import Final, NamedTuple
 
 from broker.jobs.kinds import unnamed_objects
-from coordinator.log.metadata_log import MetadataLog
+from coordinator.log.metadata_log import LogReplacedError, MetadataLog
 from coordinator.machine.machine import Machine
 from protocol.fault_codes import FaultCode, FaultError
 from protocol.types import ERA, Position, era_of, revision_of
@@ -34,11 +34,18 @@ from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 
 OBJECTS: Final = ("chunks", "segments", "indexes")
 SNAPSHOTS: Final = "snapshots"
-REPLACED_ADVICE: Final = (
-    "This agent acknowledges nothing any more and deletes nothing. Put the newest log back and start"
-    " the agents again: they compare it with the object store (frazil doctor does, too)"
-)
-"""For an agent that finds another log in place of its own while it runs."""
+REPLACED_ADVICE: Final[dict[FaultCode | None, str]] = {
+    FaultCode.OLDER_LOG: (
+        ". This agent acknowledges nothing any more and deletes nothing. Put the newest log back and start"
+        " the agents again: they compare it with the object store (frazil doctor does, too)"
+    ),
+    FaultCode.DATA_FOLDER_IN_USE: (
+        ". This agent acknowledges nothing any more and deletes nothing. All that it acknowledged is in the log, and"
+        " nothing has to be put back: see who else has the file (fuser names them), end all but one, and start that one again"
+    ),
+}
+"""For an agent that finds while it runs that its log is another one, or not its own alone. Of other faults the sentence
+says itself what to do."""
 
 
 class TruncatedLogError(FaultError):
@@ -52,6 +59,11 @@ class Trace(NamedTuple):
 
     position: Position
     key: str
+
+
+def with_advice(error: LogReplacedError) -> str:
+    """What was noticed, and what to do."""
+    return f"{error}{REPLACED_ADVICE.get(error.fault, '')}"
 
 
 async def check(store: ObjectStore, log: MetadataLog, machine: Machine) -> None:

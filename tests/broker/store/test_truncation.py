@@ -9,10 +9,13 @@ import pytest
 from broker.agent import AgentError
 from broker.jobs.kinds.collection_plan import PREFIXES
 from coordinator.log.memory import MemoryLogCluster
+from coordinator.log.metadata_log import EraOverError, LogReplacedError
+from protocol.fault_codes import FaultCode
 from protocol.types import Position
 from storage.formats import log_checkpoint
 from storage.formats.log_archive import ArchivedEntry, LogArchive, archive_key, encode_archive
 from tests.broker.agents import serving
+from tests.kit.faults import refused
 from tests.kit.sockets import Place, Running, agent_of
 
 pytestmark = pytest.mark.real_loop
@@ -201,6 +204,31 @@ async def test_an_agent_under_which_an_older_log_is_put_back_ends_and_acknowledg
             async with asyncio.timeout(10):
                 await agent.task
         assert set(objects(place)) >= set(before)
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize(
+    ("error", "advice", "no_advice"),
+    [
+        (LogReplacedError("it is older"), "Put the newest log back", "fuser"),
+        (LogReplacedError("there are two", fault=FaultCode.DATA_FOLDER_IN_USE), "fuser", "Put "),
+        (EraOverError(), "start it again", "Put "),
+    ],
+)
+async def test_an_agent_whose_log_is_not_its_own_says_what_helps_and_nothing_else(
+    error: LogReplacedError, advice: str, no_advice: str
+) -> None:
+    place = Place()
+    async with serving(place) as agent:
+        client = await agent.connect()
+        agent.log.before["append"] = refused(error)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            assert await client.create("t") != 0
+        with pytest.raises(AgentError, match=advice) as ended:
+            async with asyncio.timeout(10):
+                await agent.task
+    assert ended.value.fault is error.fault
+    assert no_advice not in str(ended.value)
 
 
 async def test_the_store_knows_how_far_the_log_was_when_an_agent_has_left() -> None:
