@@ -148,6 +148,8 @@ def prepare(data: Path) -> None:
     What this process makes from now on is its user's alone: records, the log, what is exported
     beside them. A folder that is there stays as it is: somebody may have chosen so.
     """
+    from storage.stores.disk import make_folder
+
     os.umask(PRIVATE)
     if data.exists() and not data.is_dir():
         raise DataError(
@@ -156,7 +158,7 @@ def prepare(data: Path) -> None:
         )
     probe = data / ".writable"
     try:
-        (data / "objects").mkdir(parents=True, exist_ok=True)
+        make_folder(data / "objects")
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:

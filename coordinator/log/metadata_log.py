@@ -21,7 +21,7 @@ Positions never go back. A log that does (a backup was restored, a copy put back
 a tail from a position beyond its head raises LogReplacedError, and so does any call whose adapter
 can tell.
 
-Every call but `cut` has a deadline of its own (a few seconds) and ends by answering or raising.
+Every call but `cut` and `begin_era` has a deadline of its own (a few seconds) and ends by answering or raising.
 Every adapter passes `tests/contracts/test_metadata_log.py`.
 """
 

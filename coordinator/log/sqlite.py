@@ -91,7 +91,7 @@ class _Feed:
 
 
 class _Calls:
-    """Calls that wait for the thread, and one timer for all: none is unanswered for longer than
+    """Calls that wait for the thread, and one timer for all: none of them is unanswered for longer than
     CALL_S_MAX."""
 
     def __init__(self, late: str) -> None:
@@ -267,7 +267,8 @@ class SqliteLog:
             check_nobody_lives(connection, self._era, leases)
             write_era(connection, identity, snapshots=snapshots, instead_of=instead_of, first=first)
 
-        await self._call(work)
+        # It takes as long as the log is large. Nobody else uses it, and who gave up would repeat it for nothing.
+        await self._call(work, is_bounded=False)
         self.enter(era)
 
     async def grant(self, ttl_ms: int) -> int:
@@ -410,7 +411,7 @@ class SqliteLog:
             self._worker.submit(None)
             await asyncio.to_thread(self._worker.join)
 
-    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _call(self, work: Callable[[sqlite3.Connection], T], *, is_bounded: bool = True) -> T:
         """The result of `work` once it is committed."""
         if self._closed:
             raise LogUnavailableError("the log is closed")
@@ -418,7 +419,8 @@ class SqliteLog:
             self._worker = _Worker(self._path, self._publish)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._calls.add(future, loop)
+        if is_bounded:
+            self._calls.add(future, loop)
         self._worker.submit(_Job(work, loop, future))
         return await future
 

@@ -251,9 +251,14 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         if self._lock is None:
             self._take_lock()
+        is_new = not self._path.exists()
         # A new one has what users log in with, so it is its owner's, as objects in a folder are; SQLite gives
         # those beside it the same rights.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if is_new:
+            # The folder may be new, too, made by us or just before by whoever started us.
+            _fsync_folder(self._path.parent)
+            _fsync_folder(self._path.parent.resolve().parent)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)
@@ -290,6 +295,7 @@ class SqliteFile:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self._bring_in(connection)
         if version < FORMAT_VERSION:
             connection.executescript(
                 f"BEGIN; {'' if tables else SCHEMA} {SCHEMA_CUT}"
@@ -297,6 +303,34 @@ class SqliteFile:
                 f" PRAGMA user_version = {FORMAT_VERSION}; COMMIT;"
             )
         connection.execute(SCHEMA_VOID)
+
+    def _bring_in(self, connection: sqlite3.Connection) -> None:
+        """Bring what is in the write-ahead log into the file, before anything of it is told. Raises sqlite3.Error.
+
+        A process that ended has left it. Its last fsync may have failed, or never come: then there are commits in it
+        that can be read, and that no later fsync makes durable, since systems forget what they could not write; a
+        power cut would end the log there, and what was committed behind them would go, too.
+        """
+        connection.execute("PRAGMA busy_timeout = 0")
+        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS_MAX}")
+        if busy:
+            # Somebody reads the file (a backup, a shell), and may go on for long.
+            logger.warning(
+                "the log %s is being read, and not brought into its file yet", self._path
+            )
+
+
+def _fsync_folder(folder: Path) -> None:
+    """What was made in it is there after a power cut. Not where we may not read it."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _others(connection: sqlite3.Connection) -> int:

@@ -159,7 +159,7 @@ class DiskStore:
         if not self._ready:
             with self._lock:
                 if not self._ready:
-                    self._root.mkdir(parents=True, exist_ok=True)
+                    make_folder(self._root)
                     self._temporary.mkdir(exist_ok=True)
                     self._sweep()
                     self._nameless = _knows_nameless_files(self._temporary)
@@ -371,6 +371,17 @@ def _forget_pages(handle: int) -> None:
     """
     if sys.platform == "linux":
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def make_folder(folder: Path) -> None:
+    """The folder is there after a power cut, too, with those above it that were not there. Raises OSError."""
+    if not folder.is_dir():
+        if not folder.parent.is_dir():
+            make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    # Also when it was there: whoever made it may have died before this.
+    with suppress(PermissionError):  # It may be that we may not read what is above what is ours.
+        _fsync_folder(folder.parent)
 
 
 def _fsync_folder(folder: Path) -> None:

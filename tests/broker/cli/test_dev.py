@@ -34,6 +34,21 @@ def test_a_folder_that_was_opened_to_others_stays_so(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
+def test_a_new_data_folder_is_there_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, synced = os.fsync, []
+
+    def recording(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    dev.prepare(tmp_path / "some" / "data")
+    above = [tmp_path, tmp_path / "some", tmp_path / "some" / "data"]
+    assert synced == [each.stat().st_ino for each in above]
+
+
 def test_the_greeting_of_a_secure_agent_names_files_and_no_password(tmp_path: Path) -> None:
     folder = SecureFolder(tmp_path, now_ms=1_700_000_000_000)
     listening = {"SASL_SSL": ("127.0.0.1", 9092), "http": ("127.0.0.1", 9094)}

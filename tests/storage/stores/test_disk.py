@@ -187,6 +187,29 @@ async def test_everything_is_synced_before_a_put_returns(
         assert synced[-1] == f"{root}/a/b"
 
 
+@pytest.mark.promise("P1")
+async def test_the_folder_of_a_store_and_those_made_above_it_are_synced_before_a_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+    synced: list[str] = []
+
+    def recording(handle: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    root = tmp_path / "made" / "store"
+    async with aclosing(DiskStore(root)) as store:
+        await store.put_new("a", [b"x"])
+    assert synced[:2] == [str(tmp_path), str(root.parent)]
+    # Whoever made it may have died before that.
+    synced.clear()
+    async with aclosing(DiskStore(root)) as store:
+        await store.get("a")
+    assert synced == [str(root.parent)]
+
+
 async def test_folders_go_with_their_last_object_while_others_write(tmp_path: Path) -> None:
     async with aclosing(DiskStore(tmp_path)) as store:
 
