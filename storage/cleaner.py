@@ -113,11 +113,21 @@ def _scan(view: memoryview, start: int, header: BatchHeader) -> tuple[Scanned | 
 class Cleaner:
     """One pass over one partition."""
 
-    def __init__(self, offsets: OffsetMap, *, time_ms: int, delete_retention_ms: int) -> None:
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        *,
+        time_ms: int,
+        delete_retention_ms: int,
+        begins_ms: int | None = None,
+    ) -> None:
+        """`begins_ms`: when the time of a tombstone begins that is seen first; None: `time_ms`, by which others
+        go."""
         assert delete_retention_ms >= 0
         self._offsets = offsets
         self._time_ms = time_ms
-        self._horizon = min(time_ms + delete_retention_ms, _INT64_MAX)
+        begins_ms = time_ms if begins_ms is None else begins_ms
+        self._horizon = min(begins_ms + delete_retention_ms, _INT64_MAX)
         self._unfinished: set[int] = set()
         """Producers of whose transaction, not ended so far, records are left."""
         self._unread = False

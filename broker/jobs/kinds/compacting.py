@@ -89,7 +89,7 @@ def _cleaning(context: JobContext, partition: Partition) -> Cleaning | None:
     return compaction_plan.cleaning(
         partition,
         context.rules.of(topic),
-        time_ms=context.machine.time_ms,
+        time_ms=context.time_ms(),
         requested=context.requested,
     )
 
@@ -104,8 +104,10 @@ async def _clean(context: JobContext, cleaning: Cleaning) -> None:
         return
     cleaner = Cleaner(
         offsets,
-        time_ms=context.machine.time_ms,
+        time_ms=context.time_ms(),
         delete_retention_ms=context.rules.of(topic).delete_retention_ms,
+        # Never the earlier of two clocks: it may be far behind.
+        begins_ms=context.machine.time_ms,
     )
     bound = min(cleaning.bound, offsets.next_offset)
     offset = _first_offset(partition)
