@@ -7,8 +7,9 @@ has come further: what that one does not point at was no loss.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
@@ -52,6 +53,8 @@ T = TypeVar("T")
 
 RETRY: Final = RetryPolicy(first_s=0.5, attempts_max=5)
 READS_AT_ONCE: Final = 4
+PAGES_AT_ONCE: Final = 16
+"""They are small, and each waits for the store once."""
 SPANS_AT_ONCE: Final = 20_000
 """Of all partitions: chunks have spans of many, and are read once for as many as are known."""
 TABLE_BYTES: Final = 64 * 1024
@@ -245,8 +248,14 @@ class Check:
         (None), as does a page that is not to be had."""
         for rows in slices(partition):
             kept: list[Row] = []
+            ahead = [row for row in rows if isinstance(row, Page)]
+            read: dict[Row, Sequence[Span | Marker] | None] = {}
             for row in rows:
-                inside = await self._page(row) if isinstance(row, Page) else None
+                if isinstance(row, Page) and row not in read:
+                    some, ahead = ahead[:PAGES_AT_ONCE], ahead[PAGES_AT_ONCE:]
+                    found = await _at_once([partial(self._page, page) for page in some])
+                    read = dict(zip(some, found, strict=True))
+                inside = read.get(row)
                 if inside is None:
                     kept.append(row)
                     continue
@@ -281,13 +290,9 @@ class Check:
             if span.object_id not in self._objects
         ]
         reads = plan_reads(wanted, whole_bytes_max=0)
-        try:
-            for first in range(0, len(reads), READS_AT_ONCE):
-                async with asyncio.TaskGroup() as tasks:
-                    for one in reads[first : first + READS_AT_ONCE]:
-                        tasks.create_task(self._read(machine, one))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from group
+        for first in range(0, len(reads), READS_AT_ONCE):
+            some = reads[first : first + READS_AT_ONCE]
+            await _at_once([partial(self._read, machine, one) for one in some])
 
     async def _read(self, machine: Machine, one: Read[Span]) -> None:
         try:
@@ -436,6 +441,16 @@ def _page_of(machine: Machine, found: LostRange) -> Page | None:
         return None
     page = partition.row(index)
     return page if isinstance(page, Page) else None
+
+
+async def _at_once(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    """What they return. Raises what the first raised that failed; the others are ended."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(call()) for call in calls]
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+    return [task.result() for task in running]
 
 
 async def _answered(call: Callable[[], Awaitable[T]]) -> T:

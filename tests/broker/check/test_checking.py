@@ -1,5 +1,7 @@
 """What a check finds in a store where something is missing, damaged, or nobody's."""
 
+import asyncio
+
 import pytest
 
 from broker.check import check_report, checking
@@ -10,7 +12,11 @@ from coordinator.commands.job_commands import JobKind
 from protocol import records
 from storage.formats.page import digest_of_rows
 from storage.formats.spans import Page, Span
-from storage.stores.object_store import StoreRefusedError, StoreUnavailableError
+from storage.stores.object_store import (
+    ObjectNotFoundError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from tests.kit.faults import FaultyStore, refused
 
 
@@ -287,3 +293,40 @@ def test_a_table_of_a_segment_that_is_not_to_be_had_is_no_damage_of_what_it_tell
     span, _ = holed_segment(world)
     damage(world, span.object_id.key, -40)
     assert checked(deep=True).wrong == []
+
+
+def test_many_pages_are_read_some_at_a_time_and_what_is_lost_among_them_is_found(
+    world, checked, small_pages, monkeypatch
+):
+    monkeypatch.setattr(spill_plan, "PAGE_ROWS_MAX", 3)
+    place = world.place("a")
+    for _ in range(5):
+        world.fill(place, 30)
+        assert world.round(JobKind.SPILL, after_ms=700_000)
+    pages = [world.row(place).row(at) for at in range(world.row(place).page_count)]
+    assert len(pages) > 2 * checking.PAGES_AT_ONCE
+    lost = [pages[at] for at in (3, 20, 21)]
+    whole, world.store = world.store, FaultyStore(world.store)
+    under_way, most, read = 0, 0, []
+
+    async def before(key, *_range):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        read.append(key)
+        await asyncio.sleep(0.01)
+        if (key, *_range[:1]) in {(page.object_id.key, page.start) for page in lost}:
+            under_way -= 1
+            raise ObjectNotFoundError(key)
+
+    async def after(*_arguments):
+        nonlocal under_way
+        under_way -= 1
+
+    world.store.before["get_range"], world.store.after["get_range"] = before, after
+    found = checked(deep=True)
+    world.store = whole
+    assert 4 < most <= checking.PAGES_AT_ONCE
+    assert under_way == 0
+    named = {each.key for each in found.wrong}
+    assert named == {page.object_id.key for page in lost}
