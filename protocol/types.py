@@ -31,6 +31,7 @@ PRODUCER_ID_BITS = 40
 
 REVISION_BITS = 48
 REVISION_MASK = (1 << REVISION_BITS) - 1
+ERA_MAX = (1 << 15) - 1
 
 Buffer = bytes | bytearray | memoryview
 
@@ -42,7 +43,7 @@ class TopicPartition(NamedTuple):
 
 def position(era: int, revision: int) -> Position:
     """The position of `revision` (etcd's mod revision, SQLite's row) in `era`."""
-    assert 0 < era < 1 << 15
+    assert 0 < era <= ERA_MAX
     assert 0 <= revision <= REVISION_MASK
     return Position(era << REVISION_BITS | revision)
 

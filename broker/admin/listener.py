@@ -55,6 +55,7 @@ from broker.http.turns import SharedAnswer
 from broker.jobs.kinds import unnamed_objects
 from broker.reports import cost_report, job_report
 from broker.reports.export_report import export_view, parse_progress, reports
+from broker.reports.log_lines import place
 from broker.reports.topic_report import topic_view
 from coordinator.commands.entries import Command, Outcome, Pin, Pinned, Rejected, Unpin
 from coordinator.commands.job_commands import RequestJob
@@ -68,7 +69,7 @@ from coordinator.tables.pins import PINS_MAX
 from coordinator.tables.topics import Topic
 from protocol.errors import KafkaError
 from protocol.fault_codes import FaultCode
-from protocol.types import ERA, POSITION_ZERO, Position, TopicId
+from protocol.types import ERA, POSITION_ZERO, Position, TopicId, era_of
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.formats.spans import Marker, Page, Span
 from storage.stores.object_store import StoreError
@@ -136,6 +137,10 @@ async def _log(request: web.Request) -> web.StreamResponse:
         raise RefusedError(503, "enough others, or you yourself, are reading the log already")
     try:
         head = await view.log.head()
+        if era_of(after) > era_of(head):
+            raise RefusedError(400, f"after: positions are like {place(head)}")
+        if era_of(after) < era_of(head):
+            after = POSITION_ZERO  # All of this era comes behind it.
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         if follow or after < head:

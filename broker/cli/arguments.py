@@ -19,7 +19,7 @@ from broker.config.values import whole_number
 from broker.logs import printable
 from protocol.errors import KafkaError
 from protocol.fault_codes import FaultError, told
-from protocol.types import position
+from protocol.types import ERA_MAX, REVISION_MASK, position
 
 if TYPE_CHECKING:
     import ssl
@@ -36,6 +36,7 @@ FAILED: Final = 1
 MISUSED: Final = 2
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
+DIGITS_MAX: Final = 19
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 AGENT_DEFAULT: Final = "http://127.0.0.1:9094"
 
@@ -139,11 +140,14 @@ def whole(minimum: int, maximum: int) -> Callable[[str], int]:
 
 def log_position(text: str) -> int:
     """The type of an argument that is a position, as it is printed (`era:revision`) or as one number."""
-    era, colon, revision = text.partition(":")
-    parts = [era, revision] if colon else [text]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
-    return position(int(era), int(revision)) if colon else int(text)
+    parts = text.split(":")
+    if all(part.isascii() and part.isdigit() and len(part) <= DIGITS_MAX for part in parts):
+        match [int(part) for part in parts]:
+            case [number] if number <= LONG_MAX:
+                return number
+            case [era, revision] if 0 < era <= ERA_MAX and revision <= REVISION_MASK:
+                return position(era, revision)
+    raise argparse.ArgumentTypeError(f'"{text}" is not a position (examples: 1:42, 0)')
 
 
 def named_value(example: str) -> Callable[[str], tuple[str, str]]:

@@ -376,7 +376,7 @@ def _forget_pages(handle: int) -> None:
 def make_folder(folder: Path) -> None:
     """The folder is there after a power cut, too, with those above it that were not there. Raises OSError."""
     if not folder.is_dir():
-        if not folder.parent.is_dir():
+        if not folder.parent.exists():
             make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
     # Also when it was there: whoever made it may have died before this.

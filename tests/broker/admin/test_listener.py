@@ -19,12 +19,13 @@ from broker.telemetry.instances import Instance
 from broker.telemetry.otlp import Kind, Point, Reading
 from broker.telemetry.series import labels_of
 from broker.telemetry.subscriptions import NOTHING
+from coordinator.log.memory import MemoryLog
 from coordinator.log.metadata_log import Session
 from coordinator.tables.partition import Partition
 from protocol.fault_codes import FaultCode
 from protocol.fetch import FetchPartition, FetchRequest
 from protocol.slices import finish
-from protocol.types import TopicId
+from protocol.types import Position, TopicId, era_of, position
 from storage.stores.object_store import StoreUnavailableError
 from tests.broker.agents import serving
 from tests.broker.fetch import jobs_by_hand
@@ -330,6 +331,26 @@ async def test_the_log_is_streamed_up_to_its_end() -> None:
         assert names == ["Open", "ClaimShards", "CreateTopic", "CommitChunk", "CommitChunk"]
         _, rest = await running.http("GET", f"/log?after={entries[-2]['position']}")
         assert [json.loads(line) for line in rest.splitlines()] == entries[-1:]
+
+
+async def test_the_log_is_streamed_from_its_beginning_after_a_place_before_its_era(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tail_of = MemoryLog.tail
+
+    def strict(log: MemoryLog, after: Position):
+        assert after == 0 or era_of(after) == 1  # As etcd's does.
+        return tail_of(log, after)
+
+    monkeypatch.setattr(MemoryLog, "tail", strict)
+    async with with_records() as running:
+        _, text = await running.http("GET", "/log")
+        assert await running.http("GET", "/log?after=42") == (200, text)
+        for follow in (0, 1):
+            later = f"/log?after={position(2, 1)}&follow={follow}"
+            status, said = await running.http("GET", later)
+            assert status == 400
+            assert "positions are like 1:" in said["error"]
 
 
 async def test_log_tail_prints_what_the_agent_streams() -> None:
