@@ -192,7 +192,11 @@ def datetime_ms(text: str) -> int:
             f'"{text}" is not a time (example: 2026-01-31T08:00:00)'
         ) from error
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return int(at.timestamp() * 1000)
+    time_ms = int(at.timestamp() * 1000)
+    # Negative ones mean something else to ListOffsets: -1 is the end.
+    if time_ms < 0:
+        raise argparse.ArgumentTypeError(f'"{text}" is before 1970')
+    return time_ms
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:

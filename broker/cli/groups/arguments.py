@@ -131,7 +131,8 @@ def _target(options: argparse.Namespace) -> "ResetTarget":
     if options.to_datetime is not None:
         return ResetTarget(ResetRule.TIME, options.to_datetime)
     if options.by_duration is not None:
-        return ResetTarget(ResetRule.TIME, now_ms() - options.by_duration)
+        # Negative times mean something else to ListOffsets: -1 is the end.
+        return ResetTarget(ResetRule.TIME, max(0, now_ms() - options.by_duration))
     if options.to_current:
         return ResetTarget(ResetRule.CURRENT)
     return ResetTarget(ResetRule.EARLIEST if options.to_earliest else ResetRule.LATEST)

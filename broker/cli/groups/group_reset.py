@@ -19,6 +19,9 @@ _DURATION: Final = re.compile(
 )
 
 
+_LONGEST_MS: Final = (1 << 63) - 1
+
+
 class ResetError(Exception):
     """The reset makes no sense; the sentence says why."""
 
@@ -146,15 +149,23 @@ def duration_ms(text: str) -> int:
 
     Raises ValueError with a sentence.
     """
-    match = _DURATION.fullmatch(text.strip().upper())
-    if match is not None and any(match.groups()):
-        days, hours, minutes = (int(match[name] or 0) for name in ("d", "h", "m"))
-        seconds = ((days * 24 + hours) * 60 + minutes) * 60
-        return seconds * 1000 + int(float(match["s"] or 0) * 1000)
+    wrong = ValueError(f'"{text}" is not a duration (examples: P7D, PT1H30M, 90min)')
     try:
+        found = _duration_ms(text)
+    except (ValueError, OverflowError):
+        raise wrong from None
+    if found > _LONGEST_MS:
+        raise wrong
+    return found
+
+
+def _duration_ms(text: str) -> int:
+    match = _DURATION.fullmatch(text.strip().upper())
+    if match is None or not any(match.groups()):
         return milliseconds(text)
-    except ValueError:
-        raise ValueError(f'"{text}" is not a duration (examples: P7D, PT1H30M, 90min)') from None
+    days, hours, minutes = (int(match[name] or 0) for name in ("d", "h", "m"))
+    seconds = ((days * 24 + hours) * 60 + minutes) * 60
+    return seconds * 1000 + int(float(match["s"] or 0) * 1000)
 
 
 def _names(partitions: Iterable[Partition]) -> str:

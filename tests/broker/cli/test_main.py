@@ -14,6 +14,7 @@ import pytest
 
 from broker.cli import arguments, main
 from broker.cli.command_result import CommandResult
+from broker.cli.groups import arguments as group_arguments
 from broker.store import identity
 from coordinator.log.sqlite import SqliteLog
 from storage.stores.disk import DiskStore
@@ -88,6 +89,10 @@ def run(*arguments: str) -> int:
         (["group", "reset", "g", "--topic", "t:x", "--to-latest"], '"t:x" is not a topic with'),
         (["group", "reset", "g", "--all-topics", "--to-offset", "-1"], "-1 is too small"),
         (["group", "reset", "g", "--all-topics", "--to-datetime", "now"], '"now" is not a time'),
+        (
+            ["topic", "trim", "t", "--before-datetime", "1969-12-31T23:59:59.999"],
+            "is before 1970",
+        ),
         (["group", "reset", "g", "--all-topics", "--by-duration", "x"], '"x" is not a duration'),
         (["group", "delete"], "required: GROUP"),
         (["topic"], "frazil topic --help"),
@@ -204,6 +209,12 @@ def test_positions_are_read_as_they_are_printed() -> None:
 def test_times_are_utc_unless_they_say_otherwise(text: str) -> None:
     words = ["group", "reset", "g", "--all-topics", "--to-datetime", text]
     assert main._parser().parse_args(words).to_datetime == 86_400_000
+
+
+def test_a_duration_that_is_longer_than_there_has_been_time_means_the_beginning() -> None:
+    """A negative time would mean something else: -1 is the end."""
+    words = ["group", "reset", "g", "--all-topics", "--by-duration", "P999999D"]
+    assert group_arguments._target(main._parser().parse_args(words)).value == 0
 
 
 def test_a_negative_shift_is_no_flag() -> None:
