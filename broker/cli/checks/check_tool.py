@@ -102,6 +102,10 @@ async def _look(
     return check_report.view(found)
 
 
+SILENT_S_MAX: Final = 120.0
+"""An agent that checks says so more often (`broker.admin.check_stream`)."""
+
+
 class Repaired(NamedTuple):
     """What became of ranges."""
 
@@ -142,8 +146,10 @@ def repair(agent: AgentPlace, found: Mapping[str, Any], *, tell: Tell) -> Repair
 
 def ask(agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:
     """What the agent finds. Raises ToolError."""
+    tell(f"{agent.url} has the log, and is asked to check")
     try:
-        with admin_client.opened(agent, f"/check?deep={int(deep)}", timeout_s=None) as response:
+        path = f"/check?deep={int(deep)}"
+        with admin_client.opened(agent, path, timeout_s=SILENT_S_MAX) as response:
             for raw in response:
                 said = admin_client.parsed(raw)
                 if "error" in said:

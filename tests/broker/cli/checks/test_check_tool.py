@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.admin import check_stream
 from broker.cli import main
 from broker.cli.admin_client import AgentPlace
 from broker.cli.checks import check_tool
@@ -21,7 +23,9 @@ from coordinator.log.memory import MemoryLogCluster
 from protocol.errors import ErrorCode
 from protocol.fault_codes import FaultCode, fault_of
 from storage.stores.memory import MemoryStore
+from storage.stores.object_store import StoreRefusedError
 from tests.broker.agents import serving
+from tests.kit.faults import refused, slow
 from tests.kit.sockets import Place, Running, settings_of
 
 pytestmark = pytest.mark.real_loop
@@ -118,6 +122,33 @@ async def test_who_asks_while_a_check_runs_is_told_to_ask_again(place: Place) ->
             await asked(running)
         waits.set()
         assert (await first)["wrong"] == []
+
+
+async def test_an_agent_that_checks_for_long_says_so_and_one_that_is_dead_ends_the_command(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_stream, "STILL_S", 0.2)
+    monkeypatch.setattr(check_tool, "SILENT_S_MAX", 1.0)
+    async with with_records(place) as running:
+        agent, told = agent_at(running), []
+        running.store.before["list_after"] = slow(2)
+        ask = functools.partial(check_tool.ask, agent, deep=False, tell=told.append)
+        assert (await asyncio.to_thread(ask))["wrong"] == []
+        assert told[0] == f"{agent.url} has the log, and is asked to check"
+        assert told.count("the check goes on") >= 3
+        monkeypatch.setattr(check_stream, "STILL_S", 60)
+        with pytest.raises(ToolError, match="timed out") as ended:
+            await asyncio.to_thread(ask)
+        assert ended.value.fault is FaultCode.CLUSTER_UNREACHABLE
+
+
+async def test_the_store_s_error_comes_from_an_agent_in_its_own_words(place: Place) -> None:
+    async with with_records(place) as running:
+        denied = StoreRefusedError("no right to list", fault=FaultCode.STORE_DENIED)
+        running.store.before["list_after"] = refused(denied)
+        with pytest.raises(ToolError, match="no right to list") as ended:
+            await asked(running)
+        assert ended.value.fault is FaultCode.STORE_DENIED
 
 
 # Repairs.
