@@ -158,9 +158,10 @@ class LifecycleManager:
                 await self._proposer.propose(Close(current, last=0))
             except NotDoneError as error:
                 logger.info("the incarnation was over before it was closed: %s", error)
+        # Before the lease goes: nobody is told how soon it has gone, and a Close may not be in.
+        self._lose()
         if self._own_sessions:
             await self._log.revoke(self._own_sessions[-1])
-        self._lose()
 
     def stop(self) -> None:
         """`run` is over: nothing is proven any more."""

@@ -8,6 +8,7 @@ from coordinator.commands.entries import CreateTopic, Tick
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.log.metadata_log import LogUnavailableError
 from coordinator.log_client import Applied, NotDoneError, ReplicaStoppedError
+from coordinator.proposer import COMMANDS_WAITING_MAX
 from tests.coordinator.support import Agent, now_s, running, serving, writer_of
 from tests.kit.faults import lost
 
@@ -97,6 +98,30 @@ async def test_leaving_closes_the_incarnation_at_once() -> None:
         await asyncio.sleep(30)
         assert len(leaving.log.called("open")) == 1
         assert other.log_client.stats.others_closed == 0
+
+
+@pytest.mark.promise("P5")
+async def test_who_leaves_does_not_act_while_its_session_is_being_ended() -> None:
+    """Also where its Close was not taken, and nobody has told it yet that the session is gone."""
+    cluster = MemoryLogCluster()
+    leaving = Agent(cluster, "leaving")
+    ending = asyncio.Event()
+
+    async def hold(*_arguments: object) -> None:
+        ending.set()
+        await asyncio.sleep(1)
+
+    leaving.log.after["revoke"] = hold
+    async with running(leaving) as (ended,):
+        await leaving.ready()
+        for _ in range(COMMANDS_WAITING_MAX):
+            leaving.log_client.propose(Tick())
+        left = asyncio.get_running_loop().create_task(leaving.log_client.leave())
+        await ending.wait()
+        assert leaving.incarnation() is None
+        await left
+        await ended
+        assert len(leaving.log.called("open")) == 1
 
 
 async def test_leaving_ends_at_its_deadline_when_the_log_is_away() -> None:
