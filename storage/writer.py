@@ -18,8 +18,9 @@ from storage.stores.object_store import LocalStore, ObjectStore, StoreUnavailabl
 from storage.stores.retry import until_done
 from storage.stores.retry_policy import RetryPolicy
 
-RETRY: Final = RetryPolicy(attempt_s_max=10.0)
-"""A producer is waiting: a connection that hangs must leave time for another before the deadline."""
+RETRY: Final = RetryPolicy(attempt_s_max=10.0, bytes_per_second_min=1024 * 1024)
+"""A producer is waiting: a connection that hangs must leave time for another before the deadline, and
+one that is slow have the time that there is."""
 
 
 def _no_clock() -> int:
@@ -100,6 +101,7 @@ class Writer:
                 lambda: self._store.put_new(chunk_id.key, parts),
                 RETRY,
                 tell=self._count,
+                byte_count=closed.length,
                 deadline=deadline,
                 rng=self._rng,
             )

@@ -133,12 +133,16 @@ class SnapshotStore:
 
     async def _put(self, key: str, data: bytes) -> None:
         await self._paced(len(data))
-        await until_done(lambda: self._store.put_new(key, [data]), RETRY, tell=_tell)
+        await until_done(
+            lambda: self._store.put_new(key, [data]), RETRY, byte_count=len(data), tell=_tell
+        )
 
     async def _get(self, key: str, length: int = 0) -> Buffer:
         await self._paced(length)
         try:
-            return await until_done(lambda: self._store.get(key), RETRY, tell=_tell)
+            return await until_done(
+                lambda: self._store.get(key), RETRY, byte_count=length, tell=_tell
+            )
         except ObjectNotFoundError as error:
             raise SnapshotError(f"{key} is not in the store") from error
 

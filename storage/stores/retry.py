@@ -22,21 +22,23 @@ async def until_done(
     *,
     tell: Callable[[Exception, int], None],
     passing: tuple[type[Exception], ...] = (StoreUnavailableError,),
+    byte_count: int = 0,
     deadline: float = NO_LIMIT,
     rng: random.Random | None = None,
 ) -> T:
     """What `call` returns at last.
 
     `tell` has each error before the call is made again, and how many there were. `passing`: errors
-    that may pass; an attempt without an answer in time is StoreUnavailableError. `deadline`: in the
-    loop's time. `rng` spreads the delays of those whom many others do the same as.
+    that may pass; an attempt without an answer in time is StoreUnavailableError. `byte_count`: so many
+    are moved at most; an attempt has time for them. `deadline`: in the loop's time. `rng` spreads the
+    delays of those whom many others do the same as.
 
     Raises the last error when policy or deadline say so, and all others at once.
     """
     loop = asyncio.get_running_loop()
     failures = 0
     while True:
-        until = min(deadline, loop.time() + policy.attempt_s_max)
+        until = min(deadline, loop.time() + policy.attempt_s(byte_count))
         try:
             async with asyncio.timeout_at(None if until == NO_LIMIT else until):
                 return await call()

@@ -9,6 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 NO_LIMIT: Final = math.inf
+BYTES_PER_SECOND_MIN: Final = 256 * 1024
+"""A way that brings this much is slow, and not dead: who moves many bytes has time for them."""
+
+
+def moving_s(byte_count: int) -> float:
+    """What moving so many bytes takes at most, once there is an answer."""
+    return byte_count / BYTES_PER_SECOND_MIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +28,14 @@ class RetryPolicy:
     attempts_max: float = NO_LIMIT
     """After so many attempts the last error is the caller's."""
     attempt_s_max: float = 60.0
-    """An attempt that takes longer is given up and made anew: connections do hang."""
+    """An attempt that takes longer is given up and made anew: connections do hang. This is for few bytes."""
+    bytes_per_second_min: float = BYTES_PER_SECOND_MIN
+    """An attempt that moves many has so much more time: else one that is slow and steady would be
+    given up for ever."""
+
+    def attempt_s(self, byte_count: int) -> float:
+        """After how many seconds an attempt that moves so many bytes is given up."""
+        return self.attempt_s_max + byte_count / self.bytes_per_second_min
 
     def delay_s(self, failures: int, *, chance: float = 1.0) -> float:
         """Seconds between the last of so many failures and the next attempt.

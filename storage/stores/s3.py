@@ -17,11 +17,12 @@ that key alone; and where nothing may be deleted, each object is refused.
 """
 
 import asyncio
+import contextlib
 import html
 import importlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -51,12 +52,16 @@ from storage.stores.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from storage.stores.retry_policy import moving_s
 
 if TYPE_CHECKING:
     from storage.stores.s3_session import AwsError, AwsSession
 
 CONNECT_SECONDS_MAX: Final = 3.0
 REQUEST_SECONDS_MAX: Final = 30.0
+"""Without an answer; what moves many bytes has time for them, too (`retry_policy.moving_s`)."""
+OBJECT_BYTES_MAX: Final = 5 << 30
+"""S3 takes no more by one PUT."""
 RETRIES_MAX: Final = 2
 IDLE_CONNECTIONS_MAX: Final = 64
 REGION_DEFAULT: Final = "us-east-1"
@@ -124,9 +129,10 @@ class S3Store:
         body = [part for part in parts if len(part)]
         try:
             # A list of buffers is sent as it is; multipart could not be conditional in one step.
-            await obstore.put_async(
-                blobs, self._prefix + key, body, mode="create", use_multipart=False
-            )
+            async with _within(sum([memoryview(part).nbytes for part in body])):
+                await obstore.put_async(
+                    blobs, self._prefix + key, body, mode="create", use_multipart=False
+                )
         except AlreadyExistsError as error:
             await self._compare(key, parts, error)
         except (BaseError, OSError) as error:
@@ -146,8 +152,10 @@ class S3Store:
         check_key(key)
         blobs = await self._connect()
         try:
-            answer = await obstore.get_async(blobs, self._prefix + key)
-            return memoryview(await answer.bytes_async())
+            async with _within():
+                answer = await obstore.get_async(blobs, self._prefix + key)
+            async with _within(answer.meta["size"]):
+                return memoryview(await answer.bytes_async())
         except FileNotFoundError as error:
             self._missing(key, error)
         except (BaseError, OSError) as error:
@@ -157,9 +165,12 @@ class S3Store:
         check_range(key, start, length)
         blobs = await self._connect()
         try:
-            data = memoryview(
-                await obstore.get_range_async(blobs, self._prefix + key, start=start, length=length)
-            )
+            async with _within(length):
+                data = memoryview(
+                    await obstore.get_range_async(
+                        blobs, self._prefix + key, start=start, length=length
+                    )
+                )
         except FileNotFoundError as error:
             self._missing(key, error)
         except (BaseError, OSError) as error:
@@ -182,7 +193,8 @@ class S3Store:
             chunk_size=PAGE_OBJECTS_MAX,
         )
         try:
-            page = await stream.__anext__()
+            async with _within():
+                page = await stream.__anext__()
         except StopAsyncIteration:
             return []
         except (BaseError, OSError) as error:
@@ -387,7 +399,8 @@ def _make_blobs(
     options: dict[str, Any] = {
         "allow_http": url.scheme == "http",
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS_MAX),
-        "timeout": timedelta(seconds=REQUEST_SECONDS_MAX),
+        # It knows no bound by bytes: each call has its own (`_within`), which ends the request.
+        "timeout": timedelta(seconds=REQUEST_SECONDS_MAX + moving_s(OBJECT_BYTES_MAX)),
         "pool_max_idle_per_host": str(IDLE_CONNECTIONS_MAX),
     }
     if address.ca_file is not None:
@@ -419,6 +432,17 @@ def _make_blobs(
         },
         credential_provider=provider,
     )
+
+
+@contextlib.asynccontextmanager
+async def _within(byte_count: int = 0) -> AsyncIterator[None]:
+    """Bound a call that moves so many bytes. Raises TimeoutError, which is an OSError."""
+    seconds = REQUEST_SECONDS_MAX + moving_s(byte_count)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TimeoutError(f"it did not end within {seconds:.0f} s") from error
 
 
 def _region_of_environment() -> str | None:

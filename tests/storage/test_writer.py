@@ -78,6 +78,28 @@ async def test_attempt_that_hangs_is_given_up_and_made_anew() -> None:
     assert writer.stats.put_seconds > RETRY.attempt_s_max
 
 
+class Slow(Flaky):
+    """Takes so many bytes in a second."""
+
+    bytes_per_second = 1024 * 1024 * 1.1
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        await asyncio.sleep(sum(map(len, parts)) / self.bytes_per_second)
+        await super().put_new(key, parts)
+
+
+async def test_a_large_chunk_on_a_slow_way_is_not_given_up_for_one_that_would_take_as_long() -> (
+    None
+):
+    store = Slow([])
+    writer = Writer(store, cluster_id=CLUSTER, rng=random.Random(1))
+    large = closed([(0, 1, batch(value=bytes(15 << 20)))])
+    deadline = asyncio.get_running_loop().time() + 20
+    await writer.put(CHUNK, large, reached=POSITION_ZERO, deadline=deadline)
+    assert (len(store.calls), writer.stats.retries) == (1, 0)
+    assert writer.stats.put_seconds > RETRY.attempt_s_max
+
+
 async def test_deadline_ends_the_attempts_as_unknown() -> None:
     store = Flaky([AWAY] * 1000)
     writer = Writer(store, cluster_id=CLUSTER, rng=random.Random(1))

@@ -199,7 +199,7 @@ class JobContext:
         key = _key(place)
         length = sum([memoryview(part).nbytes for part in parts])
         await self.pace(length)
-        await _until_answered(lambda: self.store.put_new(key, parts))
+        await _until_answered(lambda: self.store.put_new(key, parts), length)
 
     async def read(
         self, place: ObjectId | str, start: int = 0, length: int | None = None
@@ -216,7 +216,7 @@ class JobContext:
             await self.pace(len(data))
         else:
             await self.pace(length)
-            data = await _until_answered(lambda: self.store.get_range(key, start, length))
+            data = await _until_answered(lambda: self.store.get_range(key, start, length), length)
         return data
 
     async def delete(self, keys: Sequence[str]) -> list[str]:
@@ -277,9 +277,9 @@ class JobContext:
         return ReportJob(self.kind, done, total, running=False, note=note)
 
 
-async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Make a call on the store until it is answered."""
-    return await until_done(call, RETRY, tell=_tell)
+async def _until_answered(call: Callable[[], Awaitable[T]], byte_count: int = 0) -> T:
+    """Make a call on the store, which may move so many bytes, until it is answered."""
+    return await until_done(call, RETRY, byte_count=byte_count, tell=_tell)
 
 
 def _tell(error: Exception, _failures: int) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 import pytest
 
 from coordinator.machine.machine import Machine
+from coordinator.snapshot import store as module
 from coordinator.snapshot import stream
 from coordinator.snapshot.keeping import SnapshotPin
 from coordinator.snapshot.manifest import (
@@ -26,6 +28,7 @@ from protocol.types import Buffer, Position, position
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.memory import MemoryStore
 from storage.stores.object_store import ObjectExistsError, StoreUnavailableError
+from storage.stores.retry_policy import moving_s
 from tests.coordinator.histories import history
 
 pytestmark = pytest.mark.schedules(5)
@@ -55,6 +58,27 @@ async def written() -> tuple[MemoryStore, SnapshotStore, str]:
     store = MemoryStore()
     snapshots = SnapshotStore(store, IDENTITY)
     return store, snapshots, await snapshots.write(parts_of(1))
+
+
+class SlowStore(MemoryStore):
+    """Moves as much in a second as a way that is slow, and not dead."""
+
+    async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
+        await asyncio.sleep(moving_s(sum(map(len, parts))))
+        await super().put_new(key, parts)
+
+    async def get(self, key: str) -> Buffer:
+        data = await super().get(key)
+        await asyncio.sleep(moving_s(len(data)))
+        return data
+
+
+async def test_a_large_part_has_time_on_a_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY", replace(RETRY, attempt_s_max=0.001, attempts_max=1))
+    snapshots = SnapshotStore(SlowStore(), IDENTITY)
+    part = bytes(1 << 20)
+    await snapshots._put("a", part)
+    assert await snapshots._get("a", len(part)) == part
 
 
 async def test_what_was_written_is_read() -> None:

@@ -1,8 +1,15 @@
 """A server that speaks just enough HTTP to be a bad S3: it answers as the test tells it to."""
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple, Self
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple, Self
+
+from storage.stores.s3 import S3Address, S3Store
+
+PIECES = 10
+"""A body on a slow way comes in so many."""
 
 
 class Request(NamedTuple):
@@ -32,8 +39,10 @@ def error(status: int, code: str, message: str = "told so") -> Answer:
 class FakeS3:
     """Records requests and answers them by a function."""
 
-    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+    def __init__(self, answer: Callable[[Request], Answer], *, body_s: float = 0.0) -> None:
+        """`body_s`: what a body takes on its way, however long it is."""
         self._answer = answer
+        self._body_s = body_s
         self.requests: list[Request] = []
 
     async def __aenter__(self) -> Self:
@@ -54,14 +63,22 @@ class FakeS3:
                     name.lower(): value.strip()
                     for name, _, value in (r.partition(":") for r in rows)
                 }
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                body = b""
+                for length in _pieces(int(headers.get("content-length", 0))):
+                    await asyncio.sleep(self._body_s / PIECES)
+                    body += await reader.readexactly(length)
                 request = Request(method, path, headers, body)
                 self.requests.append(request)
                 answer = self._answer(request)
                 if answer == HANG_UP:
                     return
-                writer.write(_encoded(answer))
-                await writer.drain()
+                head, body = _encoded(answer)
+                writer.write(head)
+                for length in _pieces(len(body)):
+                    await asyncio.sleep(self._body_s / PIECES)
+                    writer.write(body[:length])
+                    body = body[length:]
+                    await writer.drain()
                 if answer.cut:
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -70,7 +87,12 @@ class FakeS3:
             writer.close()
 
 
-def _encoded(answer: Answer) -> bytes:
+def _pieces(length: int) -> list[int]:
+    size = max(1, -(-length // PIECES))
+    return [min(size, length - at) for at in range(0, length, size)]
+
+
+def _encoded(answer: Answer) -> tuple[bytes, bytes]:
     headers = {
         "content-length": str(len(answer.body)),
         "etag": '"tag"',
@@ -78,4 +100,18 @@ def _encoded(answer: Answer) -> bytes:
     } | dict(answer.headers)
     rows = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     body = answer.body[: len(answer.body) // 2] if answer.cut else answer.body
-    return f"HTTP/1.1 {answer.status} Said\r\n{rows}\r\n".encode() + body
+    return f"HTTP/1.1 {answer.status} Said\r\n{rows}\r\n".encode(), body
+
+
+@contextlib.asynccontextmanager
+async def against(
+    answer: Callable[[Request], Answer],
+) -> AsyncIterator[tuple[S3Store, list[Request]]]:
+    """A store on a server that answers so, and the requests it got."""
+    async with FakeS3(answer) as server, aclosing(S3Store(fake(server.url))) as store:
+        yield store, server.requests
+
+
+def fake(endpoint: str, **more: Any) -> S3Address:
+    keys = {"access_key": "key", "secret_key": "hidden-one"}
+    return S3Address("bucket", endpoint=endpoint, **keys, **more)

@@ -84,6 +84,13 @@ def test_an_attempt_without_an_answer_in_time_is_given_up_and_made_anew() -> Non
     assert calls.told == [("no answer in time", 1)]
 
 
+def test_an_attempt_that_moves_many_bytes_has_time_for_them() -> None:
+    policy = RetryPolicy(first_s=1.0, attempt_s_max=5.0, bytes_per_second_min=10.0)
+    calls = Calls(["hang"])
+    assert calls.play(policy, byte_count=30) == 7
+    assert calls.made_s == [0.0, 9.0]
+
+
 def test_after_the_last_attempt_its_error_is_the_callers() -> None:
     calls = Calls([AWAY, AWAY, StoreUnavailableError("still away")])
     with pytest.raises(StoreUnavailableError, match="still away"):

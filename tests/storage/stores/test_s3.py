@@ -27,23 +27,9 @@ from storage.stores.s3 import S3Address, S3Store
 from tests.parts import install
 from tests.parts.tcp_proxy import Proxy
 from tests.parts.wall_clock import WallClock
-from tests.storage.stores.fake_s3 import HANG_UP, Answer, FakeS3, Request, error
+from tests.storage.stores.fake_s3 import HANG_UP, Answer, Request, against, error, fake
 
 pytestmark = pytest.mark.real_loop
-
-
-@contextlib.asynccontextmanager
-async def against(
-    answer: Callable[[Request], Answer],
-) -> AsyncIterator[tuple[S3Store, list[Request]]]:
-    """A store on a server that answers so, and the requests it got."""
-    async with FakeS3(answer) as server, aclosing(S3Store(fake(server.url))) as store:
-        yield store, server.requests
-
-
-def fake(endpoint: str, **more: Any) -> S3Address:
-    keys = {"access_key": "key", "secret_key": "hidden-one"}
-    return S3Address("bucket", endpoint=endpoint, **keys, **more)
 
 
 def calls(store: S3Store) -> list[Coroutine[Any, Any, object]]:

@@ -22,12 +22,13 @@ from storage.stores.object_store import (
     StoreUnavailableError,
 )
 from storage.stores.retry_policy import RetryPolicy
-from tests.kit.faults import FaultyStore, refused
+from tests.kit.faults import FaultyStore, refused, slow
 from tests.kit.sockets import settings_of
 
 pytestmark = pytest.mark.real_loop
 
 ME = Incarnation(1)
+LARGE = bytes(1000)
 
 
 def machine_of_me() -> Machine:
@@ -72,6 +73,18 @@ async def test_a_store_that_is_away_is_asked_again_until_it_answers() -> None:
     await context.put("a", [b"12", b"3"])
     assert bytes(await context.read("a")) == b"123"
     assert (context.stats.bytes_written, context.stats.bytes_read) == (3, 3)
+
+
+async def test_a_large_object_has_time_on_a_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "RETRY", RetryPolicy(attempt_s_max=0.05, bytes_per_second_min=len(LARGE) / 2)
+    )
+    store = FaultyStore(MemoryStore())
+    store.before["put_new"] = store.before["get_range"] = slow(0.2)
+    context = context_of(store)
+    async with asyncio.timeout(10):
+        await context.put("a", [LARGE])
+        assert await context.read("a", 0, len(LARGE)) == LARGE
 
 
 @pytest.mark.parametrize(
