@@ -6,6 +6,7 @@ SHELLS = {
         "formats.cluster_identity",
         "reader",
         "stores.disk",
+        "stores.instance_metadata",
         "stores.memory",
         "stores.open_store",
         "stores.retry",

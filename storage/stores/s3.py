@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import html
 import importlib
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -57,6 +58,8 @@ from storage.stores.retry_policy import moving_s
 if TYPE_CHECKING:
     from storage.stores.s3_session import AwsError, AwsSession
 
+logger = logging.getLogger(__name__)
+
 CONNECT_SECONDS_MAX: Final = 3.0
 REQUEST_SECONDS_MAX: Final = 30.0
 """Without an answer; what moves many bytes has time for them, too (`retry_policy.moving_s`)."""
@@ -65,6 +68,11 @@ OBJECT_BYTES_MAX: Final = 5 << 30
 RETRIES_MAX: Final = 2
 IDLE_CONNECTIONS_MAX: Final = 64
 REGION_DEFAULT: Final = "us-east-1"
+
+CREDENTIALS_SECONDS_MAX: Final = 60.0
+"""For so long a machine's metadata service may be silent: it is, while a machine starts, and where there is none."""
+TELL_SECONDS: Final = 2.0
+"""Credentials that are looked for longer are told of."""
 
 _PASSING_STATUS: Final = frozenset({408, 425, 429})
 _PASSING_CODES: Final = frozenset(
@@ -122,6 +130,10 @@ class S3Store:
         self._lock = asyncio.Lock()
         self._blobs: Blobs | None = None
         self._aws: AwsSession | None = None
+        self._silent_since_s: float | None = None
+        """Since when nobody has said whether there are credentials, in the loop's time."""
+        self._has_told = False
+        """That credentials are waited for."""
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
         check_key(key)
@@ -297,6 +309,9 @@ class S3Store:
 
         address = self._address
         key, secret = address.access_key, address.secret_key
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        telling = loop.call_later(TELL_SECONDS, self._tell_of_search)
         try:
             self._aws = await AwsSession.open(
                 keys=None if key is None or secret is None else (key, secret),
@@ -309,14 +324,40 @@ class S3Store:
                 retries_max=RETRIES_MAX,
             )
         except AwsError as error:
+            sentence = f"the way into {self._place()} is shut: {error}"
+            if not error.credentials and self._is_silent_for_long(begun_s):
+                raise StoreRefusedError(
+                    f"{sentence}, for {CREDENTIALS_SECONDS_MAX:.0f} s now; set access key and secret key, or what"
+                    " AWS's own tools would look for",
+                    fault=FaultCode.STORE_DENIED,
+                ) from error
             # It may pass, as a store does that is away: who has them is another service.
-            raise StoreUnavailableError(f"the way into {self._place()} is shut: {error}") from error
+            raise StoreUnavailableError(sentence) from error
         except ValueError as error:
             raise StoreRefusedError(
                 f"the S3 client cannot be set up: {error}", fault=FaultCode.WRONG_VALUE
             ) from error
+        finally:
+            telling.cancel()
         assert self._aws is not None
         return self._aws
+
+    def _is_silent_for_long(self, begun_s: float) -> bool:
+        """Nobody has said whether there are credentials, who was asked from `begun_s` on and before."""
+        if self._silent_since_s is None:
+            self._silent_since_s = begun_s
+        now_s = asyncio.get_running_loop().time()
+        return now_s - self._silent_since_s >= CREDENTIALS_SECONDS_MAX
+
+    def _tell_of_search(self) -> None:
+        if self._has_told:
+            return
+        self._has_told = True
+        logger.warning(
+            "waiting for the credentials of %s: whoever has them (the machine's metadata service, the"
+            " container's, or STS) has not answered yet",
+            self._place(),
+        )
 
     @property
     def _path_style(self) -> bool:

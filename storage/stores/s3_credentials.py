@@ -66,14 +66,18 @@ class FileCredentials(AioCredentials):  # type: ignore[misc]
         logger.info("the credentials of the store have changed and are taken")
 
 
-async def follow_files(session: AioSession) -> None:
-    """Have the session's credentials followed, if they are in a file. Raises BotoCoreError."""
+async def follow_files(session: AioSession) -> bool:
+    """Have the session's credentials followed, if they are in a file; whether there are any.
+
+    Raises BotoCoreError.
+    """
     paths = _paths(session)
     contents = await asyncio.to_thread(_read, paths)
     found = await session.get_credentials()
     if getattr(found, "method", None) in IN_FILES:
         # There is no way to give a session credentials but as strings.
         session._credentials = FileCredentials(found, paths, contents)  # noqa: SLF001
+    return found is not None
 
 
 def _paths(session: AioSession) -> tuple[Path, ...]:

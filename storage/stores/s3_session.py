@@ -8,8 +8,8 @@ What holds: errors leave as `AwsError`, which says what the answer was; the call
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
@@ -23,7 +23,11 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from storage.stores.instance_metadata import silent_service
 from storage.stores.s3_credentials import FileCredentials, follow_files
+
+FIND_SECONDS_MAX: Final = 20.0
+"""For who has the credentials. AWS's tools themselves would wait for minutes for some."""
 
 _ALWAYS_ASK: Final = datetime.fromtimestamp(0, UTC)
 """An end that makes obstore ask for credentials with every request."""
@@ -71,7 +75,8 @@ class AwsSession:
         """`keys`: None has them found; `region_default`: when nobody says it; `seconds_max`: to
         connect, and to wait for bytes.
 
-        Raises ValueError, with a sentence, and AwsError when who has the credentials does not answer.
+        Raises ValueError, with a sentence, and AwsError when who has the credentials does not answer; without
+        `credentials` where nothing but the silence of the machine's metadata service says that there are any.
         """
         session = await asyncio.to_thread(_session)
         if keys is not None:
@@ -87,7 +92,7 @@ class AwsSession:
         )
         try:
             if keys is None:
-                await follow_files(session)
+                await _find_credentials(session)
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(
                     session.create_client(
@@ -108,11 +113,8 @@ class AwsSession:
 
     async def credentials(self) -> dict[str, Any]:
         """What obstore asks its credential provider for. Raises NoCredentialsError, whose name is
-        in the text of obstore's error then."""
-        credentials = await self._session.get_credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        frozen = await credentials.get_frozen_credentials()
+        in the text of obstore's error then, and AwsError, whose sentence is."""
+        credentials, frozen = await self._find()
         # Only credentials that expire have it, and botocore tells nobody else.
         expiry: datetime | None = getattr(credentials, "_expiry_time", None)
         if isinstance(credentials, FileCredentials):
@@ -125,16 +127,27 @@ class AwsSession:
             "expires_at": expiry and expiry.astimezone(UTC),
         }
 
+    async def _find(self) -> tuple[Any, Any]:
+        """The credentials, and as they are now. Raises NoCredentialsError, BotoCoreError and AwsError."""
+        async with _found_in_time():
+            credentials = await self._session.get_credentials()
+            if credentials is None:
+                raise NoCredentialsError
+            # Only now some are asked for: a role's of STS, say.
+            return credentials, await credentials.get_frozen_credentials()
+
     async def list(
         self, bucket: str, prefix: str, start_after: str, objects_max: int
     ) -> Sequence[dict[str, Any]]:
         """A page of rows with Key, Size and LastModified; empty at the end. Raises AwsError."""
         after = {"StartAfter": start_after} if start_after else {}
         while True:
-            answer = await _answered(
-                self._client.list_objects_v2(
-                    Bucket=bucket, Prefix=prefix, MaxKeys=objects_max, **after
-                )
+            answer = await self._answered(
+                self._client.list_objects_v2,
+                Bucket=bucket,
+                Prefix=prefix,
+                MaxKeys=objects_max,
+                **after,
             )
             page: Sequence[dict[str, Any]] = answer.get("Contents", ())
             if page or not answer.get("IsTruncated"):
@@ -145,14 +158,59 @@ class AwsSession:
     async def delete(self, bucket: str, keys: Sequence[str]) -> Sequence[dict[str, Any]]:
         """Of the keys that are still there a row with Key, Code and Message. Raises AwsError."""
         names = [{"Key": key} for key in keys]
-        answer = await _answered(
-            self._client.delete_objects(Bucket=bucket, Delete={"Objects": names, "Quiet": True})
+        answer = await self._answered(
+            self._client.delete_objects,
+            Bucket=bucket,
+            Delete={"Objects": names, "Quiet": True},
         )
         failures: Sequence[dict[str, Any]] = answer.get("Errors", ())
         return failures
 
+    async def _answered(
+        self, call: Callable[..., Awaitable[dict[str, Any]]], **arguments: Any
+    ) -> dict[str, Any]:
+        """Make a call of aiobotocore. Raises AwsError."""
+        try:
+            # The call would wait for them for minutes.
+            await self._find()
+            return await call(**arguments)
+        except ClientError as error:
+            detail = error.response.get("Error", {})
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            raise AwsError(
+                str(detail.get("Message", "")), status=int(status), code=str(detail.get("Code", ""))
+            ) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise AwsError(str(error), credentials=False) from error
+        except (BotoCoreError, OSError, TimeoutError) as error:
+            raise AwsError(str(error)) from error
+
     async def aclose(self) -> None:
         await self._resources.aclose()
+
+
+@asynccontextmanager
+async def _found_in_time() -> AsyncIterator[None]:
+    """Raises AwsError."""
+    try:
+        async with asyncio.timeout(FIND_SECONDS_MAX):
+            yield
+    except TimeoutError as error:
+        raise AwsError(
+            f"whoever has the credentials did not answer within {FIND_SECONDS_MAX:.0f} s"
+        ) from error
+
+
+async def _find_credentials(session: AioSession) -> None:
+    """Have AWS's tools find them, or find that there are none. Raises AwsError, BotoCoreError."""
+    async with _found_in_time():
+        found = await follow_files(session)
+    if not found and (url := await silent_service(session)):
+        raise AwsError(
+            "no credentials were found in environment and files, and the machine's metadata service"
+            f" at {url} does not answer",
+            credentials=False,
+        )
 
 
 def _session() -> AioSession:
@@ -162,19 +220,3 @@ def _session() -> AioSession:
     for model in _MODELS:
         loader.load_service_model("s3", model)
     return session
-
-
-async def _answered(call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """Await a call of aiobotocore. Raises AwsError."""
-    try:
-        return await call
-    except ClientError as error:
-        detail = error.response.get("Error", {})
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        raise AwsError(
-            str(detail.get("Message", "")), status=int(status), code=str(detail.get("Code", ""))
-        ) from error
-    except (NoCredentialsError, PartialCredentialsError) as error:
-        raise AwsError(str(error), credentials=False) from error
-    except (BotoCoreError, OSError, TimeoutError) as error:
-        raise AwsError(str(error)) from error

@@ -13,10 +13,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from storage.stores import s3, s3_credentials
-from storage.stores.object_store import StoreUnavailableError
+from protocol.fault_codes import FaultCode
+from storage.stores import instance_metadata, s3, s3_credentials, s3_session
+from storage.stores.object_store import StoreRefusedError, StoreUnavailableError
 from storage.stores.s3 import S3Address, S3Store
-from tests.storage.stores.fake_s3 import Answer, FakeS3, Request, error
+from tests.storage.stores.fake_s3 import HANG_UP, Answer, FakeS3, Request, error
 
 pytestmark = pytest.mark.real_loop
 
@@ -168,3 +169,112 @@ async def test_a_service_of_credentials_that_does_not_answer_yet_is_asked_again(
         await store.get("a")
         await store.list_after("", "")
         assert keys_of(requests) == ["late"] * 2
+
+
+TOKEN = "/latest/api/token"
+ROLES = "/latest/meta-data/iam/security-credentials/"
+
+
+def of_instance(request: Request) -> Answer:
+    """What a machine's metadata service says that has a role."""
+    ends = (datetime.now(UTC) + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    given = {"AccessKeyId": "role", "SecretAccessKey": "x", "Token": "y", "Expiration": ends}
+    bodies = {TOKEN: "token", ROLES: "frazil", f"{ROLES}frazil": json.dumps(given)}
+    return Answer(200, bodies[request.path].encode())
+
+
+@contextlib.asynccontextmanager
+async def on_instance(
+    metadata: Callable[[Request], Answer], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[S3Store, list[Request]]]:
+    """A store on a machine whose metadata service answers so."""
+
+    def answer(request: Request) -> Answer:
+        return metadata(request) if request.path.startswith("/latest/") else LISTED
+
+    async with found(answer) as (store, requests, server):
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{server.url}/")
+        yield store, requests
+
+
+async def test_a_machine_whose_metadata_service_is_silent_at_first_gets_its_credentials_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silence: Answer | None = None
+
+    def answer(request: Request) -> Answer:
+        return silence or of_instance(request)
+
+    async with on_instance(answer, monkeypatch) as (store, requests):
+        for failure in (HANG_UP, error(503, "NotYet")):
+            silence = failure
+            with pytest.raises(StoreUnavailableError, match=r"metadata service at .* does not"):
+                await store.get("a")
+        silence = None
+        await store.get("a")
+        assert keys_of(requests) == ["role"]
+
+
+async def test_a_metadata_service_that_stays_silent_is_refused_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(s3, "CREDENTIALS_SECONDS_MAX", 0.2)
+    async with on_instance(lambda _: HANG_UP, monkeypatch) as (store, _):
+        with pytest.raises(StoreUnavailableError):
+            await store.get("a")
+        await asyncio.sleep(0.2)
+        with pytest.raises(StoreRefusedError, match="set access key and secret key") as refused:
+            await store.get("a")
+        assert refused.value.fault is FaultCode.STORE_DENIED
+
+
+async def test_a_metadata_service_that_has_no_role_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with on_instance(lambda _: error(404, "NotFound"), monkeypatch) as (store, _):
+        with pytest.raises(StoreRefusedError, match="no credentials were found"):
+            await store.get("a")
+
+
+@contextlib.asynccontextmanager
+async def silent() -> AsyncIterator[str]:
+    """The URL of a server that takes connections and says nothing."""
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(
+        lambda _reader, writer: writers.append(writer), "127.0.0.1", 0
+    )
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for writer in writers:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_who_is_silent_is_told_of_before_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(s3, "TELL_SECONDS", 0.05)
+    monkeypatch.setattr(instance_metadata, "ANSWER_SECONDS_MAX", 0.1)
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    async with silent() as url, aclosing(S3Store(S3Address("bucket", endpoint=url))) as store:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        with pytest.raises(StoreUnavailableError, match="metadata service"):
+            await store.get("a")
+        assert caplog.text.count("waiting for the credentials of bucket bucket") == 1
+
+
+async def test_whoever_else_has_the_credentials_and_is_silent_is_not_waited_for_for_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_session, "FIND_SECONDS_MAX", 0.3)
+    (tmp_path / "token").write_text("token")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::000000000000:role/frazil")
+    async with silent() as url, aclosing(S3Store(S3Address("bucket", endpoint=url))) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", url)
+        async with asyncio.timeout(20):
+            for call in (store.get("a"), store.list_after("a", ""), store.delete(["a"])):
+                with pytest.raises(StoreUnavailableError, match="did not answer within"):
+                    await call
