@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from coordinator.commands.entries import ChunkCommitted, ChunkSpan, CommitChunk, ItemResult
 from protocol.errors import ErrorCode
 from protocol.produce import PartitionResult
-from protocol.types import TopicId
+from protocol.types import Incarnation, TopicId
 from storage.accumulator import BatchPlace, ClosedChunk, ClosedSpan, PendingBatch, group_items
 from storage.formats.spans import Item, ObjectId
 
@@ -174,6 +174,8 @@ class CommitQueue:
         self._proposed: dict[ObjectId, PendingChunk] = {}
         self._sent: PendingChunk | None = None
         """Proposed, and maybe not durable."""
+        self._in_doubt: set[ObjectId] = set()
+        """Proposed, and the log has not said what became of them."""
 
     def is_sent(self, chunk_id: ObjectId) -> bool:
         """It is on its way into the log, and put on the way."""
@@ -203,7 +205,18 @@ class CommitQueue:
         self._unproposed.insert(0, chunk)
 
     def doubt(self, chunk_id: ObjectId) -> None:
-        """Nobody will know what has become of the chunk; those behind it need not wait."""
+        """The log does not say what has become of the chunk; those behind it need not wait."""
+        self._let_pass(chunk_id)
+        if chunk_id in self._proposed:
+            self._in_doubt.add(chunk_id)
+
+    def doubted(self, incarnation: Incarnation) -> list[PendingChunk]:
+        """The log's end was reached under `incarnation`: those in doubt before that are not in the log."""
+        doubted = [self._proposed[chunk_id] for chunk_id in sorted(self._in_doubt)]
+        return [each for each in doubted if each.chunk_id.incarnation != incarnation]
+
+    def _let_pass(self, chunk_id: ObjectId) -> None:
+        self._in_doubt.discard(chunk_id)
         if self.is_sent(chunk_id):
             self._sent = None
 
@@ -231,7 +244,7 @@ class CommitQueue:
 
     def settle(self, chunk_id: ObjectId) -> PendingChunk | None:
         """The outcome of a proposed chunk is known; None when it was before."""
-        self.doubt(chunk_id)
+        self._let_pass(chunk_id)
         return self._proposed.pop(chunk_id, None)
 
     def give_up(self, chunk: PendingChunk) -> list[PendingBatch]:
@@ -242,7 +255,7 @@ class CommitQueue:
         `advance` may have something.
         """
         assert self.holds(chunk)
-        self.doubt(chunk.chunk_id)
+        self._let_pass(chunk.chunk_id)
         if self._proposed.pop(chunk.chunk_id, None) is not None:
             # Those that `advance` gave out with it and whose turn has not come, too.
             later = [other for other in self._proposed.values() if not other.proposed_spans]

@@ -446,16 +446,22 @@ class ProducePath:
                 )
                 self._propose()
         elif isinstance(error, LogError):
-            # Its fate stays open: the requests' own time will tell them so (P4).
-            logger.warning("the fate of chunk %s stays unknown: %s", chunk_id.key, error)
+            # Open until the log's end is reached again; the requests' own time may tell them so (P4).
+            logger.warning("the fate of chunk %s is unknown: %s", chunk_id.key, error)
             self._queue.doubt(chunk_id)
             self._propose()
         else:
             raise error
 
     def _session_changed(self, incarnation: Incarnation | None) -> None:
-        """Nothing that was not proposed under a session is ever proposed under another (P3)."""
-        del incarnation
+        """Nothing that was not proposed under a session is ever proposed under another (P3).
+
+        Under a new one the log's end was reached, so what was in doubt and did not come is not in it.
+        """
+        for chunk in [] if incarnation is None else self._queue.doubted(incarnation):
+            self._give_up(
+                chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, "not committed: it is not in the log"
+            )
         message = "the session in the metadata log was lost"
         lost = self._queue.give_up_unproposed()
         for chunk in lost:

@@ -103,11 +103,19 @@ MUTANTS = (
         name="fate-that-is-open-is-called-failed",
         promise="P4",
         concern=Concern.ORDER,
-        before="            # Its fate stays open: the requests' own time will tell them so (P4).",
+        before="            # Open until the log's end is reached again; the requests' own time may tell them so (P4).",
         after="            if (chunk := self._queue.proposed(chunk_id)) is not None:\n"
         '                self._give_up(chunk, ErrorCode.NOT_LEADER_OR_FOLLOWER, "failed")',
         tests=("test_an_append_in_doubt_when_the_agent_ends_is_not_called_failed",),
         why="A plain producer sends again what is in the log: duplicates.",
+    ),
+    Mutant(
+        name="chunk-in-doubt-is-kept-for-ever",
+        promise="P15",
+        before="for chunk in [] if incarnation is None else self._queue.doubted(incarnation):",
+        after="for chunk in ():",
+        tests=("test_its_bytes_are_free_and_leaving_does_not_wait_for_it",),
+        why="A part of the memory for records is gone until the agent ends, and its leaving takes its whole time.",
     ),
     Mutant(
         name="proposal-in-doubt-is-called-not-done",
