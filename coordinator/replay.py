@@ -7,7 +7,8 @@ from bytes that were read again, and compares the two byte by byte. This also sa
 replicas differ: neither, but what follows from the log.
 
 The proof goes on from the snapshot before, which was proven likewise. Where none can be read any more and
-the log before was cut, nothing can be proven: that is told, and is no reason to have no snapshot at all.
+the log before was cut, nothing can be proven: that is told, and is no reason to have no snapshot at all. But what the log names must be gone for that: where it
+is listed and not found, or nothing is found at all, somebody between here and the store says so.
 
 Left out: how a dump is written (`snapshot.store`), and when (the job).
 """
@@ -36,6 +37,7 @@ from coordinator.snapshot.store import run_steps
 from coordinator.snapshot.stream import SnapshotError, head_of_all
 from coordinator.stats import LogClientStats
 from coordinator.voids import Voids
+from protocol.fault_codes import FaultCode, Sentence, coded
 from protocol.types import Buffer, Position
 
 logger = logging.getLogger(__name__)
@@ -61,11 +63,22 @@ class LogReader(Protocol):
         ...
 
 
-async def prove(parts: Sequence[Buffer], *, log: LogReader, source: SnapshotSource) -> None:
+class ProvenSnapshots(SnapshotSource, Protocol):
+    """Where snapshots are read from that were proven; `SnapshotStore` is one."""
+
+    async def hidden(self, key: str) -> str | None:
+        """Why an object that is not found need not be gone; None: it is. Raises StoreError."""
+        ...
+
+
+async def prove(
+    parts: Sequence[Buffer], *, log: LogReader, source: ProvenSnapshots
+) -> Sentence | None:
     """Compare the parts of a dump with the machine that log and store make at its position.
 
-    A log or a store that is away is waited for. Raises DivergedError, and SnapshotError when the comparison
-    was overtaken by another snapshot: dump again.
+    Answers with why it is not proven, if nothing is left to prove it by. A log or a store that is away is
+    waited for. Raises DivergedError, and SnapshotError: it was overtaken by another snapshot, or what would
+    prove it is there and not found; dump again.
     """
     position = head_of_all(parts).position
     machine = Machine()
@@ -79,12 +92,7 @@ async def prove(parts: Sequence[Buffer], *, log: LogReader, source: SnapshotSour
     except LogCutError as error:
         if is_loaded:
             raise SnapshotError(f"the log was cut while it was replayed: {error}") from error
-        logger.error(  # noqa: TRY400 - A sentence.
-            "the snapshot at position %d is published unproven, since no older one can be read and the"
-            " log before was cut",
-            position,
-        )
-        return
+        return await _unproven(position, loader, source)
     except (LogHoleError, LogReplacedError) as error:
         raise ReplicaStoppedError(str(error)) from error
     if not is_dump_of(machine, parts):
@@ -92,6 +100,23 @@ async def prove(parts: Sequence[Buffer], *, log: LogReader, source: SnapshotSour
             f"at position {position} this replica is not what the log says (P13): its memory was damaged,"
             " or apply is not the same everywhere; nothing of it was published"
         )
+    return None
+
+
+async def _unproven(position: Position, loader: Loader, source: ProvenSnapshots) -> Sentence:
+    """No snapshot that the log names can be read, and the log before was cut. Raises SnapshotError, StoreError."""
+    for key in loader.missing:
+        if (why := await source.hidden(key)) is not None:
+            raise SnapshotError(f"{why}: what would prove the snapshot at {position} may be there")
+    fault = FaultCode.OBJECT_LOST if loader.failures else None
+    reasons = "; ".join(loader.failures) or "the log names none"
+    sentence = Sentence(
+        f"the snapshot at position {position} is published unproven, since no older one can be read and the"
+        f" log before was cut: {reasons}",
+        fault,
+    )
+    logger.error("%s", sentence, extra=coded(sentence))
+    return sentence
 
 
 async def _follow(log: LogReader, machine: Machine, position: Position, voids: Voids) -> None:

@@ -19,7 +19,7 @@ from coordinator.machine.machine import Machine
 from coordinator.snapshot.manifest import LoadableSnapshot, decode_published
 from coordinator.snapshot.snapshot import restoring
 from coordinator.snapshot.store import run_steps
-from coordinator.snapshot.stream import SnapshotError, head_of_all
+from coordinator.snapshot.stream import SnapshotError, SnapshotMissingError, head_of_all
 from coordinator.stats import LogClientStats
 from protocol.types import Buffer
 from storage.stores.object_store import StoreError, StoreUnavailableError
@@ -66,12 +66,15 @@ class Loader:
         self._stats = stats
         self.failures: list[str] = []
         """Why the snapshots that were published could not be used, of the newest attempt."""
+        self.missing: list[str] = []
+        """Keys of objects of theirs that were not found."""
 
     async def load(self) -> bool:
         """Whether the machine is that of a snapshot now; else it is as it was, or empty."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         self.failures = []
+        self.missing = []
         try:
             published = decode_published(await until_answered(self._log.snapshots))
         except SnapshotError as error:
@@ -82,6 +85,8 @@ class Loader:
                 await self._restore(named)
             except SnapshotError as error:
                 self._failed(named.key, error)
+                if isinstance(error, SnapshotMissingError):
+                    self.missing.append(error.key)
                 continue
             self._stats.snapshot_position = named.position
             self._stats.snapshot_seconds = loop.time() - started_s

@@ -25,8 +25,14 @@ from coordinator.snapshot.manifest import (
     position_of,
 )
 from coordinator.snapshot.snapshot import is_dump_of, restoring, time_ms_of
-from coordinator.snapshot.stream import PartHeader, SnapshotError, head_of_all
+from coordinator.snapshot.stream import (
+    PartHeader,
+    SnapshotError,
+    SnapshotMissingError,
+    head_of_all,
+)
 from protocol.types import Buffer, era_of
+from storage.formats import cluster_identity
 from storage.formats.cluster_identity import ClusterIdentity
 from storage.stores.object_store import ObjectNotFoundError, ObjectStore
 from storage.stores.retry import until_done
@@ -116,6 +122,21 @@ class SnapshotStore:
             raise SnapshotError(f"the parts of {key} are of position {head.position}")
         return parts
 
+    async def hidden(self, key: str) -> str | None:
+        """Why an object that is not found need not be gone; None: it is. Raises StoreError.
+
+        A proxy may say "not found" of what is there, for ever or for a while.
+        """
+        folder, _, _ = key.rpartition("/")
+        rows = await until_done(lambda: self._store.list_after(f"{folder}/", ""), RETRY, tell=_tell)
+        if any(row.key == key for row in rows):
+            return f"{key} is listed and not found"
+        try:
+            await until_done(lambda: self._store.get(cluster_identity.KEY), RETRY, tell=_tell)
+        except ObjectNotFoundError:
+            return f"{key} is not found, nor is {cluster_identity.KEY}"
+        return None
+
     async def _read_manifest(self, key: str) -> Manifest:
         manifest = decode_manifest(await self._get(key))
         if manifest.cluster_id != self._identity.cluster_id:
@@ -144,7 +165,7 @@ class SnapshotStore:
                 lambda: self._store.get(key), RETRY, byte_count=length, tell=_tell
             )
         except ObjectNotFoundError as error:
-            raise SnapshotError(f"{key} is not in the store") from error
+            raise SnapshotMissingError(key) from error
 
     async def _paced(self, length: int) -> None:
         if self._pace is not None and length:

@@ -42,6 +42,14 @@ class SnapshotError(Exception):
     """These parts are no snapshot that can be used; the message says why."""
 
 
+class SnapshotMissingError(SnapshotError):
+    """An object of a snapshot is not found, under `key`."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} is not in the store")
+        self.key = key
+
+
 class PartHeader(NamedTuple):
     """The header of a part: which snapshot it belongs to, and its number."""
 

@@ -53,7 +53,7 @@ async def run(context: JobContext) -> None:
     snapshots = SnapshotStore(
         context.store, context.cluster, pace=context.pace, admit=context.memory.read
     )
-    await prove(taken.parts, log=context.log, source=snapshots)
+    unproven = await prove(taken.parts, log=context.log, source=snapshots)
     key = await snapshots.write(taken.parts, taken.pins)
     await context.propose(PublishSnapshot(begun.position, begun.digest, key))
-    context.report(1, 1, NOTE)
+    context.report(1, 1, NOTE if unproven is None else unproven)

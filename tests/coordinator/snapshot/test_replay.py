@@ -10,8 +10,13 @@ from coordinator.commands.job_commands import JobKind, PublishSnapshot
 from coordinator.log.memory import MemoryLog, MemoryLogCluster
 from coordinator.machine.machine import Machine
 from coordinator.replay import DivergedError, prove
-from coordinator.snapshot.manifest import part_key
+from coordinator.snapshot.manifest import manifest_key, part_key
 from coordinator.snapshot.snapshot import SnapshotError, dump
+from protocol.fault_codes import FaultCode, Sentence
+from protocol.types import Buffer
+from storage.formats import cluster_identity
+from storage.stores.memory import MemoryStore
+from storage.stores.object_store import ObjectNotFoundError
 from tests.broker.jobs.hosts import HostingAgent, running_host, until
 from tests.coordinator.snapshot.world import World
 from tests.kit.faults import FaultyLog, lost
@@ -25,9 +30,9 @@ async def dumped(world: World) -> list[bytes]:
     return dump(world.whole.machine)
 
 
-async def proven(world: World, parts: list[bytes], log: MemoryLog | None = None) -> None:
+async def proven(world: World, parts: list[bytes], log: MemoryLog | None = None) -> Sentence | None:
     async with asyncio.timeout(600):
-        await prove(parts, log=log or MemoryLog(world.cluster), source=world.snapshots)
+        return await prove(parts, log=log or MemoryLog(world.cluster), source=world.snapshots)
 
 
 async def test_what_the_log_says_is_proven_from_its_beginning_and_from_a_snapshot() -> None:
@@ -111,11 +116,49 @@ async def test_where_no_snapshot_can_be_read_any_more_a_new_one_is_not_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await World().two_snapshots()
+    await world.store.put_new(cluster_identity.KEY, [b"{}"])
     parts = await dumped(world)
-    await world.store.delete([part_key(each.position, 0) for each in world.published])
+    lost = [part_key(each.position, 0) for each in world.published]
+    await world.store.delete(lost)
     with caplog.at_level(logging.ERROR):
-        await proven(world, parts)
+        told = await proven(world, parts)
+    assert told is not None
+    assert told.fault is FaultCode.OBJECT_LOST
     assert "is published unproven" in caplog.text
+    for key in lost:
+        assert f"{key} is not in the store" in caplog.text
+
+
+class Hiding(MemoryStore):
+    """Finds nothing of what begins so, as a proxy may; it does list it."""
+
+    hidden: tuple[str, ...] = ()
+
+    async def get(self, key: str) -> Buffer:
+        if key.startswith(self.hidden):
+            raise ObjectNotFoundError(key)
+        return await super().get(key)
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize(
+    ("hidden", "sentence"), [("snapshots/", "is listed and not found"), ("", "nor is cluster.json")]
+)
+async def test_snapshots_that_are_named_and_hidden_are_not_taken_for_none(
+    hidden: str, sentence: str
+) -> None:
+    store = Hiding()
+    world = await World(store).two_snapshots()
+    await store.put_new(cluster_identity.KEY, [b"{}"])
+    parts = await dumped(world)
+    if not hidden:
+        await store.delete([manifest_key(each.position) for each in world.published])
+    store.hidden = (hidden,)
+    with pytest.raises(SnapshotError, match=sentence):
+        await proven(world, parts)
+    if hidden:
+        store.hidden = ("nothing",)
+        assert await proven(world, parts) is None
 
 
 @pytest.mark.promise("P13")
