@@ -204,7 +204,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             self._fail(error)
             return
         if self._trust.stalls != server.watch.stalls:
-            self._distrust_waiting()
+            for call in self._waiting:  # The loop stood still while they waited to start.
+                call.stale = True
         stale = self._trust.read(
             server.watch,
             begun=numbering.begun,
@@ -236,6 +237,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     @override
     def resume_writing(self) -> None:
         self._writing = True
+        self._server.taken(self)
         self._active_ms = self._server.node.boot_ms()
         self._server.mark(self)
 
@@ -256,6 +258,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         self._started -= 1
         self._exclusive = False
         assert self._started >= 0
+        if call.api_key == apis.FETCH and call.parts is not None:
+            self._server.untaken.made(self.number, sum(map(len, call.parts)))
         if self._pending[0] is call:
             self._server.mark(self)
 
@@ -352,9 +356,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """Of answers, when too many wait for the client to take them; else 0."""
-        if self._writing or self.closed:
-            return 0
-        return self._transport.get_write_buffer_size()
+        is_taken = self._writing or self.closed
+        return 0 if is_taken else self._transport.get_write_buffer_size()
 
     @property
     def missing_bytes(self) -> int:
@@ -422,6 +425,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                     return
             elif self._started:
                 return
+            if call.api_key == apis.FETCH and not self._server.untaken.admits(self.number):
+                return
             if not starts.admits(self, call.api_key):
                 return
             waiting.popleft()
@@ -456,11 +461,6 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
             if last is call:
                 return
 
-    def _distrust_waiting(self) -> None:
-        """The loop stood still while these were waiting to start."""
-        for call in self._waiting:
-            call.stale = True
-
     def _fail(self, error: ProtocolError) -> None:
         """The peer does not speak Kafka: answer what came before, then close."""
         if self.closed or self._ending:
@@ -483,7 +483,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         parts: list[Buffer] = []
         now_ms = self._server.node.boot_ms()
         refused, muted_ms = False, 0
-        if not self.shown and pending and pending[0].answered and self._may_be_known():
+        known = self.authentication is None or self.authentication.is_complete
+        if not self.shown and pending and pending[0].answered and known:
             self.shown = True
             self._splitter.frame_bytes_max = self._limits.frame_bytes_max
             self._server.show(self)
@@ -500,6 +501,8 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                 parts += call.parts
         if parts:
             size = write_gathered(self._transport, parts)
+            if self._writing:
+                self._server.taken(self)
             stats.response_bytes += size
             self.heavy = size > HEAVY_BYTES
             if refused:
@@ -512,9 +515,6 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
         if muted_ms and not self._ending:
             self._server.mutes.mute(self, muted_ms)
             self._memory.forget(self)
-
-    def _may_be_known(self) -> bool:
-        return self.authentication is None or self.authentication.is_complete
 
     def _count_challenges(self) -> None:
         """Those that were told have left when nothing waits in the transport."""

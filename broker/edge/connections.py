@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol, TypeVar
 
 from broker.calls.stalls import StallWatch
+from broker.calls.untaken import UntakenAnswers
 from broker.edge.authentication import Authenticator, Refusals
 from broker.edge.dispatch import Dispatcher
 from broker.edge.limits import ServerLimits
@@ -27,6 +28,7 @@ class Connections(Protocol[MemberT_contra]):
     """What every connection receives into; emptied before anybody else receives."""
     memory: RequestMemory
     starts: Starts
+    untaken: UntakenAnswers
     authenticator: Authenticator
     refusals: Refusals
     mutes: Mutes
@@ -43,3 +45,5 @@ class Connections(Protocol[MemberT_contra]):
     def mark(self, connection: MemberT_contra, /) -> None: ...
 
     def show(self, connection: MemberT_contra, /) -> None: ...
+
+    def taken(self, connection: MemberT_contra, /) -> None: ...

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +43,8 @@ LIGHT_MS: Final = 2
 """Of small answers in one turn of the loop."""
 HEAVY_MS: Final = 5
 """A write of a MiB takes up to ms, since the kernel copies."""
+SWEEPS_MAX: Final = 6
+"""Of the server: what a connection holds of answers is to be taken in so many, while somebody waits for room."""
 
 
 class KafkaServer:
@@ -95,6 +97,8 @@ class KafkaServer:
         )
         self._pace = Pace(limits.connection_rate_max)
         node.in_force.on_change(self._settings_changed)
+        self.untaken = node.fetching.untaken
+        self.untaken.bytes_max = limits.held_bytes_max
         self._unsent: dict[int, int] = {}
         """By connection: bytes of answers that it did not take, at the sweep before."""
         self._dirty: deque[KafkaServerProtocol] = deque()
@@ -213,6 +217,7 @@ class KafkaServer:
     def forget(self, connection: KafkaServerProtocol) -> None:
         """The connection is gone."""
         del self.connections[connection.number]
+        self._mark_all(self.untaken.forget(connection.number))
         self._places.remove(connection)
         self.node.stats.connections_open = len(self.connections)
         if not self.connections:
@@ -228,6 +233,14 @@ class KafkaServer:
             connection.marked = True
             (self._heavy if connection.heavy else self._dirty).append(connection)
             self._schedule()
+
+    def taken(self, connection: KafkaServerProtocol) -> None:
+        """Of its answers there is no more left than a connection may have."""
+        self._mark_all(self.untaken.left(connection.number))
+
+    def _mark_all(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.mark(self.connections[number])
 
     # Who is let in.
 
@@ -312,12 +325,16 @@ class KafkaServer:
         before = self._unsent
         unsent = {each.number: each.unsent_bytes for each in self.connections.values()}
         self._unsent = {number: size for number, size in unsent.items() if size}
-        excess = sum(self._unsent.values()) - self.limits.held_bytes_max
+        for number, size in self._unsent.items():
+            self._mark_all(self.untaken.left(number, size))
+        excess = self.untaken.excess
         for number, size in sorted(self._unsent.items(), key=lambda item: -item[1]):
             if excess <= 0:
                 break
+            # Somebody waits: then a pace at which it would take all in half a minute is due.
+            due = max(DUE_BYTES, size // SWEEPS_MAX) if self.untaken.is_waited_for else DUE_BYTES
             # More than before: it took all that it had, and was given more.
-            if 0 <= before.get(number, size + DUE_BYTES) - size < DUE_BYTES:
+            if 0 <= before.get(number, size + due) - size < due:
                 excess -= size
                 reason = f"it takes next to nothing of {size} bytes of answers, and memory is full"
                 self.connections[number].abort("unread", reason)

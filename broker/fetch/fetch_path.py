@@ -30,6 +30,7 @@ from typing import Final
 
 from broker.calls.call import Call
 from broker.calls.slices import AbandonedError, Slices
+from broker.calls.untaken import UntakenAnswers
 from broker.cluster.placement import Placement, zone_of_client
 from broker.config.settings import Settings
 from broker.config.topic_rules import TopicRules
@@ -113,6 +114,7 @@ class FetchPath:
         `placement`: of a listener, as its clients are told by Metadata.
         """
         self.stats = FetchStats()
+        self.untaken = UntakenAnswers()
         self.sessions = FetchSessions(
             slots=settings.kafka.max_incremental_fetch_session_cache_slots,
             draw_id=lambda: rng.randint(1, INT32_MAX),
@@ -297,8 +299,9 @@ class FetchPath:
 
     def _read(self, fetch: Fetch, statuses: Sequence[FetchPartitionStatus]) -> None:
         """Answer from memory, or have a task read what is not there."""
+        fetch.given_max = self.untaken.allowance(fetch.bytes_max)
         collected = self._collector.collect(
-            fetch.fetched.places, statuses, bytes_max=fetch.bytes_max, committed=fetch.committed
+            fetch.fetched.places, statuses, bytes_max=fetch.given_max, committed=fetch.committed
         )
         if collected.is_whole:
             self._answer(fetch, collected)
@@ -318,6 +321,7 @@ class FetchPath:
             found.forget_all()
             async with self._room.of(room, fetch.owner):
                 until = until or self._loop.time() + LOAD_SECONDS_MAX
+                fetch.given_max = self.untaken.allowance(fetch.bytes_max)
                 while found.byte_count + missing.missing_bytes <= room:
                     if not fetch.call.abandoned:
                         await read_missing(self._reader, found, missing, until=until)
@@ -340,7 +344,9 @@ class FetchPath:
         """
         turns = self._slices.of(fetch.call)
         places = fetch.fetched.places
-        collecting = self._collector.begin(fetch.bytes_max, committed=fetch.committed, found=found)
+        if found is None:
+            fetch.given_max = self.untaken.allowance(fetch.bytes_max)
+        collecting = self._collector.begin(fetch.given_max, committed=fetch.committed, found=found)
         step = PLACES_PER_SLICE if len(places) > PLACES_AT_ONCE else PLACES_AT_ONCE
         for first in range(0, len(places), step):
             if first:

@@ -59,6 +59,7 @@ class Fetch:
         "committed",
         "deadline_ms",
         "fetched",
+        "given_max",
         "gone",
         "parked",
         "rack",
@@ -80,6 +81,8 @@ class Fetch:
         self.bytes_max = min(request.max_bytes, bytes_max, max(request.min_bytes, ANSWER_BYTES))
         if call.usage is not None:
             self.bytes_max = min(self.bytes_max, call.usage.fetch_bytes_max)
+        self.given_max = self.bytes_max
+        """As long as there is room for answers (`broker.calls.untaken`)."""
         self.bytes_min = min(request.min_bytes, self.bytes_max)
         self.deadline_ms = now_ms + max(0, request.max_wait_ms)
         self.committed = request.isolation_level == READ_COMMITTED

@@ -24,6 +24,16 @@ MUTANTS = (
         unseen="No client of the simulator has a Produce request and another one under way on one connection: each waits for the answers of the one kind before it sends the other.",
     ),
     Mutant(
+        name="fetches-begin-whatever-is-untaken",
+        promise="P15",
+        before="        if self.total < self.bytes_max:",
+        after="        if self.total >= 0:",
+        tests=(
+            "test_at_the_memory_bound_a_fetch_begins_when_who_takes_answers_slowly_was_cut_off",
+        ),
+        why="Clients that take their answers slowly fill the memory.",
+    ),
+    Mutant(
         name="produce-starts-beside-any-request",
         promise="P10",
         concern=Concern.ORDER,
@@ -312,8 +322,9 @@ MUTANTS = (
     Mutant(
         name="requests-behind-another-are-believed-after-a-stall",
         promise="P17",
-        before="        for call in self._waiting:\n            call.stale = True",
-        after="        pass",
+        before="            for call in self._waiting:  # The loop stood still while they waited to start.\n"
+        "                call.stale = True",
+        after="            pass",
         tests=(
             "test_a_request_that_waited_through_the_stall_is_refused_even_if_another_was_read_since",
             "test_a_request_that_waited_through_the_stall_is_refused_though_its_connection_was_read_since",

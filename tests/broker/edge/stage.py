@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from broker.api import Cold, Hot
 from broker.calls.slices import Slices
+from broker.calls.untaken import UntakenAnswers
 from broker.dynamic.in_force import SettingsInForce
 from broker.edge.server import KafkaServer
 from broker.handlers import SERVED
@@ -53,6 +54,7 @@ class Stage:
             kafka=told.kafka,
             in_force=SettingsInForce(told.kafka, DynamicConfigs()),
             producing=Gate(),
+            fetching=SimpleNamespace(untaken=UntakenAnswers(0)),
             slices=Slices(),
             rights=None,
             rest=lambda: None,

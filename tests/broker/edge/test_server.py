@@ -16,6 +16,7 @@ from tests.kit.client import settle
 
 PRODUCE = (apis.PRODUCE, 9)
 FETCH = (apis.FETCH, 12)
+SMALL = ConnectionLimits(frame_bytes_max=1 << 20, write_buffer_bytes=1000)
 
 
 def limits(**changes) -> ServerLimits:
@@ -175,14 +176,66 @@ async def test_who_is_given_much_keeps_others_waiting_for_a_few_ms_only():
         assert all(len(peer.correlation_ids()) == 2 for peer in greedy)
 
 
+async def all_fetching(stage, count: int) -> list:
+    """Clients that will take of their answers what the test says, and whose fetches have begun."""
+    peers = [stage.connect() for _ in range(count)]
+    for peer in peers:
+        peer.transport.stuck = True
+        peer.send(*FETCH)
+    await settle(100)
+    assert len(stage.started) == count
+    return peers
+
+
+async def pass_time(seconds: int, takers: list, each: int) -> None:
+    """Every second each takes so many bytes."""
+    for _ in range(seconds):
+        await asyncio.sleep(1)
+        for peer in takers:
+            transport = peer.transport
+            if not peer.closed and transport.stuck:
+                transport.writes[0] = transport.writes[0][each:]
+                if not transport.writes[0]:
+                    transport.stuck = False
+                    peer.protocol.resume_writing()
+
+
+async def test_at_the_memory_bound_a_fetch_begins_when_who_takes_answers_slowly_was_cut_off():
+    """4 KiB a second each is more than nothing, and would keep others out for minutes."""
+    async with staged(limits=limits(connection=SMALL, held_bytes_max=4 << 20)) as stage:
+        slow = await all_fetching(stage, 4)
+        for index in range(4):
+            await stage.answer(index, bytes(1 << 20))
+        other = stage.connect()
+        other.send(*FETCH)
+        await settle()
+        assert len(stage.started) == 4, "there is no room for its answer"
+        await pass_time(11, slow, 4_096)
+        assert len(stage.started) == 5
+        assert 1 <= [peer.closed for peer in slow].count(True) <= 2
+        await stage.answer(4)
+        assert other.correlation_ids() == [1]
+
+
+async def test_at_the_memory_bound_who_takes_answers_steadily_is_waited_for():
+    async with staged(limits=limits(connection=SMALL, held_bytes_max=4 << 20)) as stage:
+        steady = await all_fetching(stage, 4)
+        for index in range(4):
+            await stage.answer(index, bytes(1 << 20))
+        stage.connect().send(*FETCH)
+        await pass_time(30, steady, 60_000)
+        assert not any(peer.closed for peer in steady)
+        assert len(stage.started) == 5
+        assert stage.node.fetching.untaken.total < 4 << 20
+
+
 async def test_over_the_memory_bound_who_takes_no_answers_is_cut_off_and_who_takes_some_is_not():
-    small = ConnectionLimits(frame_bytes_max=1 << 20, write_buffer_bytes=1000)
-    async with staged(limits=limits(connection=small, held_bytes_max=4 << 20)) as stage:
-        stuck, slow = [stage.connect() for _ in range(5)], stage.connect()
-        for peer in [*stuck, slow]:
-            peer.transport.stuck = True
-            peer.send(*FETCH)
-            await stage.answer(-1, bytes(2 << 20 if peer is slow else 1 << 20))
+    async with staged(limits=limits(connection=SMALL, held_bytes_max=4 << 20)) as stage:
+        stuck, slow = await all_fetching(stage, 5), stage.connect()
+        slow.transport.stuck = True
+        slow.send(*FETCH)
+        for index, peer in enumerate([*stuck, slow]):
+            await stage.answer(index, bytes(2 << 20 if peer is slow else 1 << 20))
             assert peer.transport.read_paused
         for _ in range(11):
             await asyncio.sleep(1)
@@ -193,13 +246,10 @@ async def test_over_the_memory_bound_who_takes_no_answers_is_cut_off_and_who_tak
 
 
 async def test_over_the_memory_bound_who_takes_a_byte_now_and_then_is_cut_off_too():
-    small = ConnectionLimits(frame_bytes_max=1 << 20, write_buffer_bytes=1000)
-    async with staged(limits=limits(connection=small, held_bytes_max=4 << 20)) as stage:
-        trickling = [stage.connect() for _ in range(6)]
-        for peer in trickling:
-            peer.transport.stuck = True
-            peer.send(*FETCH)
-            await stage.answer(-1, bytes(1 << 20))
+    async with staged(limits=limits(connection=SMALL, held_bytes_max=4 << 20)) as stage:
+        trickling = await all_fetching(stage, 6)
+        for index in range(6):
+            await stage.answer(index, bytes(1 << 20))
         for _ in range(60):
             await asyncio.sleep(1)
             for peer in trickling:

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from broker.calls.untaken import GIVEN_BYTES_MIN
+from broker.fetch.fetch_path import PLACES_AT_ONCE
 from tests.broker.agents import World
 from tests.kit.batches import batch, records_of
 
@@ -46,6 +48,26 @@ async def test_a_fetch_gets_no_more_than_the_agent_gives_whatever_it_asks_for(wo
         for _ in range(3):
             await agent.produce("t", batch(bytes(600))).wait()
         assert await agent.fetch("t", 0).values() == [bytes(600)]
+
+
+@pytest.mark.promise("P15")
+@pytest.mark.parametrize("partitions", [1, PLACES_AT_ONCE + 1])
+async def test_while_answers_are_not_taken_a_fetch_gets_less_and_at_least_a_batch(
+    partitions: int, world: World
+) -> None:
+    """From memory, read from the store, and of many partitions."""
+    async with world.with_topic("a", "b", partitions=partitions) as (a, b):
+        for _ in range(8):
+            await a.produce("t", batch(bytes(20_000))).wait()
+        await b.log_client.barrier()
+        for agent in (a, b):
+            offsets = [0] * partitions
+            untaken = agent.fetching.untaken
+            untaken.made(99, untaken.bytes_max)
+            answer = agent.fetch("t", *offsets)
+            assert len(await answer.values()) == GIVEN_BYTES_MIN // 20_000
+            untaken.left(99)
+            assert len(await agent.fetch("t", *offsets).values()) == 8
 
 
 async def test_one_fetch_reads_a_bounded_number_of_bytes_from_the_store(
