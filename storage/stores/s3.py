@@ -407,6 +407,11 @@ class S3Store:
             return StoreRefusedError(
                 f"{place} (create the bucket first)", fault=FaultCode.STORE_DENIED
             )
+        if code == "NotImplemented":
+            return StoreRefusedError(
+                f"{place} (use a server that has what is asked for: conditional writes and checksums)",
+                fault=FaultCode.STORE_DENIED,
+            )
         passing = status >= 500 or status in _PASSING_STATUS or code in _PASSING_CODES
         if passing or (not status and not code):
             return StoreUnavailableError(place)

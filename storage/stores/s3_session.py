@@ -22,6 +22,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
 )
+from botocore.parsers import ResponseParserError
 
 from storage.stores.instance_metadata import silent_service
 from storage.stores.s3_credentials import FileCredentials, follow_files
@@ -31,6 +32,7 @@ FIND_SECONDS_MAX: Final = 20.0
 
 _ALWAYS_ASK: Final = datetime.fromtimestamp(0, UTC)
 """An end that makes obstore ask for credentials with every request."""
+_ROW_FIELDS: Final = {"Key", "Size", "LastModified"}
 _MODELS: Final = ("service-2", "endpoint-rule-set-1")
 """Descriptions of S3 that a client is made from: a megabyte of JSON."""
 
@@ -150,10 +152,14 @@ class AwsSession:
                 **after,
             )
             page: Sequence[dict[str, Any]] = answer.get("Contents", ())
+            if any(not row.keys() >= _ROW_FIELDS for row in page):
+                raise AwsError("the answer is no listing: rows of it say too little")
             if page or not answer.get("IsTruncated"):
                 return page
             # A page may be empty although more follow; to the caller empty is the end.
-            after = {"ContinuationToken": answer["NextContinuationToken"]}
+            if not (token := answer.get("NextContinuationToken")):
+                raise AwsError("the answer is no listing: it goes on and does not say where")
+            after = {"ContinuationToken": token}
 
     async def delete(self, bucket: str, keys: Sequence[str]) -> Sequence[dict[str, Any]]:
         """Of the keys that are still there a row with Key, Code and Message. Raises AwsError."""
@@ -184,6 +190,9 @@ class AwsSession:
             raise AwsError(str(error), credentials=False) from error
         except (BotoCoreError, OSError, TimeoutError) as error:
             raise AwsError(str(error)) from error
+        except (ResponseParserError, ValueError) as error:
+            # Of a proxy's page, say.
+            raise AwsError(f"the answer is not S3's: {str(error).splitlines()[0]}") from error
 
     async def aclose(self) -> None:
         await self._resources.aclose()

@@ -83,6 +83,7 @@ async def test_answers_that_may_pass_are_unavailable(status: int) -> None:
         (error(404, "NoSuchBucket"), "create the bucket"),
         (error(400, "InvalidBucketName"), "InvalidBucketName"),
         (error(405, "MethodNotAllowed"), "MethodNotAllowed"),
+        (error(501, "NotImplemented"), "conditional writes"),
     ],
 )
 async def test_answers_that_repeating_will_not_change_are_refused(
