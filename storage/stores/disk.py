@@ -98,6 +98,9 @@ class DiskStore:
         self._lock = threading.Lock()
         self._folders = threading.Lock()
         """Held while folders come or go with their only object."""
+        self._durable: set[str] = set()
+        """Folders below the root that were synced into the one above by this process: whoever made
+        one may have died, or may be about to do it."""
         self._ready = False
         self._nameless = False
         """Files may have no name until they are linked to their own."""
@@ -229,25 +232,24 @@ class DiskStore:
                         raise
                 return _Linked(folder, had_it=False)
             except FileNotFoundError:
+                self._durable.clear()
                 if not attempts_left:
                     raise
         raise AssertionError
 
     def _open_folder(self, place: str) -> int:
-        folder = f"{self._root_name}/{place}"
-        try:
-            return os.open(folder, _FOLDER)
-        except FileNotFoundError:
-            self._make_folder(self._root / place)
-            return os.open(folder, _FOLDER)
+        self._make_folder(place)
+        return os.open(f"{self._root_name}/{place}", _FOLDER)
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, place: str) -> None:
         """Make the folder and those above it, each durable in the one above."""
-        if folder == self._root or folder.is_dir():
+        if not place or place in self._durable:
             return
-        self._make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _fsync_folder(folder.parent)
+        above, _, _ = place.rpartition("/")
+        self._make_folder(above)
+        (self._root / place).mkdir(exist_ok=True)
+        _fsync_folder(self._root / above)
+        self._durable.add(place)
 
     def _read(self, key: str, start: int, length: int | None) -> bytearray:
         """Bytes from `start` on, fewer than asked for when the file ends there."""
@@ -317,6 +319,7 @@ class DiskStore:
                 for folder in path.relative_to(self._root).parents:
                     if folder.name:
                         (self._root / folder).rmdir()
+                        self._durable.discard(str(folder))
         return refused
 
 

@@ -163,10 +163,8 @@ async def test_more_parts_than_one_system_call_takes_are_written_in_order(tmp_pa
         assert await store.get("a") == b"".join(parts)
 
 
-@pytest.mark.promise("P1")
-async def test_everything_is_synced_before_a_put_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced from now on, in this order."""
     real = os.fsync
     synced: list[str] = []
 
@@ -174,9 +172,46 @@ async def test_everything_is_synced_before_a_put_returns(
         synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         real(handle)
 
+    monkeypatch.setattr(os, "fsync", recording)
+    return synced
+
+
+@pytest.mark.promise("P1")
+async def test_a_folder_that_somebody_else_made_is_synced_into_the_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made it may have died before that; with it goes, when power does, what was put into it."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
     async with aclosing(DiskStore(tmp_path)) as store:
         await store.put_new("other", [b"x"])
-        monkeypatch.setattr(os, "fsync", recording)
+        synced = recorded(monkeypatch)
+        await store.put_new("a/b/c", [b"x"])
+        assert synced[1:] == [str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b"]
+        synced.clear()
+        await store.put_new("a/b/d", [b"x"])
+        assert synced[1:] == [f"{tmp_path}/a/b"], "once is enough"
+        await store.delete(["a/b/c", "a/b/d"])
+        synced.clear()
+        await store.put_new("a/b/c", [b"x"])
+        assert synced[1:] == [str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b"]
+
+
+async def test_a_folder_that_another_process_removed_is_made_anew(tmp_path: Path) -> None:
+    async with aclosing(DiskStore(tmp_path)) as one, aclosing(DiskStore(tmp_path)) as other:
+        await one.put_new("a/b/c", [b"x"])
+        await other.delete(["a/b/c"])
+        assert not (tmp_path / "a").exists()
+        await one.put_new("a/b/c", [b"x"])
+        assert await other.get("a/b/c") == b"x"
+
+
+@pytest.mark.promise("P1")
+async def test_everything_is_synced_before_a_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(DiskStore(tmp_path)) as store:
+        await store.put_new("other", [b"x"])
+        synced = recorded(monkeypatch)
         await store.put_new("a/b/c", [b"x"])
         root = str(tmp_path)
         assert synced[0].startswith(f"{root}/{TEMPORARY_FOLDER}/")
@@ -191,14 +226,7 @@ async def test_everything_is_synced_before_a_put_returns(
 async def test_the_folder_of_a_store_and_those_made_above_it_are_synced_before_a_put_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.fsync
-    synced: list[str] = []
-
-    def recording(handle: int) -> None:
-        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", recording)
+    synced = recorded(monkeypatch)
     root = tmp_path / "made" / "store"
     async with aclosing(DiskStore(root)) as store:
         await store.put_new("a", [b"x"])
