@@ -128,7 +128,8 @@ class S3Store:
         self._address = address
         self._prefix = address.prefix + "/" if address.prefix else ""
         self._lock = asyncio.Lock()
-        self._blobs: Blobs | None = None
+        self._blobs: tuple[Blobs, Blobs] | None = None
+        """Of writes, and of reads: only an answer can be seen to stall."""
         self._aws: AwsSession | None = None
         self._silent_since_s: float | None = None
         """Since when nobody has said whether there are credentials, in the loop's time."""
@@ -137,7 +138,7 @@ class S3Store:
 
     async def put_new(self, key: str, parts: Sequence[Buffer]) -> None:
         check_key(key)
-        blobs = await self._connect()
+        blobs = await self._connect(reading=False)
         body = [part for part in parts if len(part)]
         try:
             # A list of buffers is sent as it is; multipart could not be conditional in one step.
@@ -269,13 +270,13 @@ class S3Store:
             if aws is not None:
                 await aws.aclose()
 
-    async def _connect(self) -> Blobs:
+    async def _connect(self, *, reading: bool = True) -> Blobs:
         """obstore's client, made on first use."""
         if self._blobs is None:
             async with self._lock:
                 if self._blobs is None:
                     self._blobs = await self._make_blobs()
-        return self._blobs
+        return self._blobs[reading]
 
     async def _connect_aws(self) -> "AwsSession":
         """aiobotocore's session and client, made on first use."""
@@ -285,7 +286,7 @@ class S3Store:
         assert self._aws is not None
         return self._aws
 
-    async def _make_blobs(self) -> Blobs:
+    async def _make_blobs(self) -> tuple[Blobs, Blobs]:
         address = self._address
         endpoint, region = address.endpoint, address.region or _region_of_environment()
         aws = None
@@ -293,11 +294,17 @@ class S3Store:
             aws = await self._make_aws()
             endpoint, region = aws.endpoint, aws.region
         try:
-            return _make_blobs(address, aws, endpoint, region, path_style=self._path_style)
+            writes, reads = [
+                _make_blobs(
+                    address, aws, endpoint, region, path_style=self._path_style, options=more
+                )
+                for more in ({}, {"read_timeout": timedelta(seconds=REQUEST_SECONDS_MAX)})
+            ]
         except (BaseError, OSError, ValueError) as error:
             raise StoreRefusedError(
                 f"the S3 client cannot be set up: {error}", fault=FaultCode.WRONG_VALUE
             ) from error
+        return writes, reads
 
     async def _make_aws(self) -> "AwsSession":
         """`_lock` is held."""
@@ -437,12 +444,14 @@ def _make_blobs(
     region: str,
     *,
     path_style: bool,
+    options: dict[str, Any],
 ) -> Blobs:
-    """obstore's client, with the address's keys, or the credentials that AWS's tools find."""
+    """obstore's client, with the address's keys, or the credentials that AWS's tools find; `options`: more
+    of the HTTP client's."""
     url = urlsplit(endpoint)
     if not path_style:
         endpoint = f"{url.scheme}://{address.bucket}.{url.netloc}"
-    options: dict[str, Any] = {
+    options = options | {
         "allow_http": url.scheme == "http",
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS_MAX),
         # It knows no bound by bytes: each call has its own (`_within`), which ends the request.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from storage.stores.s3 import S3Address, S3Store
 
-PIECES = 10
+PIECES = 30
 """A body on a slow way comes in so many."""
 
 

@@ -56,6 +56,33 @@ async def test_bytes_that_move_more_slowly_than_any_way_that_lives_are_given_up(
         assert "did not end within 2 s" in str(outcome)
 
 
+@pytest.mark.parametrize("status", [200, 206])
+async def test_an_answer_that_stops_in_the_middle_is_given_up_however_long_it_is(
+    status: int,
+) -> None:
+    size = len(BODY)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def stop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        head = f'HTTP/1.1 {status} Said\r\ncontent-length: {size}\r\netag: "tag"\r\n'
+        head += f"content-range: bytes 0-{size - 1}/{size}\r\n" if status == 206 else ""
+        head += "last-modified: Sat, 21 Nov 2026 10:00:00 GMT\r\n\r\n"
+        writer.write(head.encode() + BODY[:1000])
+
+    server = await asyncio.start_server(stop, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    loop = asyncio.get_running_loop()
+    async with server, aclosing(S3Store(fake(url))) as store:
+        begun_s = loop.time()
+        with pytest.raises(StoreUnavailableError):
+            await (store.get("a") if status == 200 else store.get_range("a", 0, size))
+        assert loop.time() - begun_s < ANSWER_S + MOVING_S / 2
+    for writer in writers:
+        writer.close()
+
+
 async def test_a_put_that_hangs_is_ended_and_its_connection_closed() -> None:
     closed = asyncio.Event()
 
