@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from iceberg_export.errors import StoreReadError
 from iceberg_export.plan.splits import PlannedSpan, StoreAddress
 from protocol.fault_codes import FaultCode
+from storage.stores.retry_policy import moving_s
 
 GAP_BYTES_MAX = 256 * 1024
 """Unwanted bytes that are cheaper to read than a second request."""
@@ -24,6 +25,8 @@ WASTE_BYTES_MAX = 4 * 1024 * 1024
 READ_BYTES_MAX = 64 * 1024 * 1024
 READS_IN_FLIGHT_MAX = 16
 RETRIES_MAX = 5
+ANSWER_SECONDS_MAX = 60.0
+"""Without a byte; a slow and steady way has time for all of them."""
 
 
 class ChunkReader(Protocol):
@@ -214,7 +217,11 @@ def _open_s3(address: StoreAddress, options: Mapping[str, str]) -> S3Reader:
         "prefix": prefix or None,
         "region": options.get("store.region") or address.region or _default_region(),
         "virtual_hosted_style_request": style != "true",
-        "client_options": {"timeout": "60s", "connect_timeout": "5s"},
+        "client_options": {
+            "timeout": dt.timedelta(seconds=ANSWER_SECONDS_MAX + moving_s(READ_BYTES_MAX)),
+            "read_timeout": dt.timedelta(seconds=ANSWER_SECONDS_MAX),
+            "connect_timeout": "5s",
+        },
         "retry_config": {
             "max_retries": RETRIES_MAX,
             "retry_timeout": dt.timedelta(seconds=60),
