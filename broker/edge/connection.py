@@ -232,6 +232,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
     @override
     def pause_writing(self) -> None:
         self._writing = False
+        self._server.taken(self)
         self._regulate()
 
     @override
@@ -501,8 +502,7 @@ class KafkaServerProtocol(asyncio.BufferedProtocol):
                 parts += call.parts
         if parts:
             size = write_gathered(self._transport, parts)
-            if self._writing:
-                self._server.taken(self)
+            self._server.taken(self)
             stats.response_bytes += size
             self.heavy = size > HEAVY_BYTES
             if refused:

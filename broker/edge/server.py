@@ -235,8 +235,8 @@ class KafkaServer:
             self._schedule()
 
     def taken(self, connection: KafkaServerProtocol) -> None:
-        """Of its answers there is no more left than a connection may have."""
-        self._mark_all(self.untaken.left(connection.number))
+        """Some of its answers may have left."""
+        self._mark_all(self.untaken.left(connection.number, connection.unsent_bytes))
 
     def _mark_all(self, numbers: Iterable[int]) -> None:
         for number in numbers:

@@ -229,6 +229,18 @@ async def test_at_the_memory_bound_who_takes_answers_steadily_is_waited_for():
         assert stage.node.fetching.untaken.total < 4 << 20
 
 
+async def test_an_answer_counts_also_where_its_way_is_known_to_be_full_only_later():
+    """As on uvloop and on TLS, which pause whoever writes in a turn behind the write."""
+    async with staged(limits=limits(connection=SMALL)) as stage:
+        (peer,) = await all_fetching(stage, 1)
+        peer.transport.high = 1 << 30
+        await stage.answer(0, bytes(1 << 20))
+        peer.protocol.pause_writing()
+        assert stage.node.fetching.untaken.total > 1 << 20
+        peer.protocol.resume_writing()
+        assert stage.node.fetching.untaken.total == 0
+
+
 async def test_over_the_memory_bound_who_takes_no_answers_is_cut_off_and_who_takes_some_is_not():
     async with staged(limits=limits(connection=SMALL, held_bytes_max=4 << 20)) as stage:
         stuck, slow = await all_fetching(stage, 5), stage.connect()
