@@ -13,7 +13,7 @@ from typing import Final
 
 BYTES_MAX: Final = 256 << 20
 ROOM_SHARE: Final = 0.75
-"""While somebody waits there is to be so much of the bound at most."""
+"""Of the bound; beyond, who takes next to nothing is in the way of others."""
 GIVEN_SHARE: Final = 4
 """One fetch is given one in so many parts of the room."""
 GIVEN_BYTES_MIN: Final = 64 << 10
@@ -31,8 +31,8 @@ class UntakenAnswers:
 
     @property
     def excess(self) -> int:
-        """How much is to be let go of."""
-        return self.total - int(self.bytes_max * ROOM_SHARE if self._waiting else self.bytes_max)
+        """How much more it is than leaves room for others."""
+        return self.total - int(self.bytes_max * ROOM_SHARE)
 
     @property
     def is_waited_for(self) -> bool:

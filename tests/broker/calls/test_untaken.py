@@ -32,7 +32,7 @@ def test_at_the_bound_fetches_wait_until_a_quarter_is_free_and_go_on_in_the_orde
     assert untaken.left(2, 45) == [5, 3]
     assert untaken.admits(5)
     assert not untaken.is_waited_for
-    assert untaken.excess < 0
+    assert untaken.excess == 0
 
 
 @given(
