@@ -69,7 +69,7 @@ RETRIES_MAX: Final = 2
 IDLE_CONNECTIONS_MAX: Final = 64
 REGION_DEFAULT: Final = "us-east-1"
 
-CREDENTIALS_SECONDS_MAX: Final = 60.0
+CREDENTIALS_SECONDS_MAX: Final = 15.0
 """For so long a machine's metadata service may be silent: it is, while a machine starts, and where there is none."""
 TELL_SECONDS: Final = 2.0
 """Credentials that are looked for longer are told of."""
