@@ -1,7 +1,7 @@
 """What compaction may not do is seen where it does it, and nowhere else."""
 
 from protocol.records import CONTROL_COMMIT, Record, build_batch, control_batch
-from protocol.types import Incarnation
+from protocol.types import Incarnation, position
 from storage.formats.spans import ObjectId, ObjectKind, Span
 from tests.sim.compaction_account import CompactionAccount, Kept, records_of
 
@@ -62,5 +62,5 @@ def test_records_of_a_row_have_their_offsets_whether_the_row_tells_them_or_its_b
         batch = build_batch(
             [Record(key=b"a"), Record(key=b"b", value=b"1")], base_offset=base_offset
         )
-        row = Span(ObjectId(Incarnation(1), 1, kind), 0, len(batch + marker), 41, 3, 0)
+        row = Span(ObjectId(Incarnation(position(1, 9)), 1, kind), 0, len(batch + marker), 41, 3, 0)
         assert [*records_of(row, batch + marker)] == [(41, A_GONE), (42, B1)]
