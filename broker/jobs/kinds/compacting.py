@@ -21,6 +21,7 @@ from broker.jobs.kinds.compaction_plan import Cleaning
 from broker.jobs.kinds.moving import (
     commit_segment,
     load_page,
+    newest_of,
     read_spans,
     recall,
     replacement,
@@ -305,8 +306,9 @@ async def _rewrite(
     if clean_to < 0 and _is_same(rows, data, cleaned):
         return True
     builder = SegmentBuilder()
+    timestamp_max = newest_of(context, partition, rows, cleaned)
     change = replacement(
-        builder, partition, rows, cleaned, timestamp_max=cleaned.timestamp_max, clean_to=clean_to
+        builder, partition, rows, cleaned, timestamp_max=timestamp_max, clean_to=clean_to
     )
     (done,) = await commit_segment(context, builder, [change], seen=seen)
     return done

@@ -16,12 +16,13 @@ from broker.jobs.kinds.moving import (
     ROWS_PER_COMMAND_MAX,
     commit_segment,
     load_page,
+    newest_of,
     read_spans,
     recall,
     replacement,
     tell_unreadable,
 )
-from broker.jobs.kinds.walk import SLICE, timestamp_of, width_ms_max, written
+from broker.jobs.kinds.walk import SLICE, width_ms_max, written
 from broker.jobs.worker.context import JobContext
 from coordinator.commands.job_commands import Replacement
 from coordinator.tables.partition import AbortedRange, Partition
@@ -29,7 +30,6 @@ from protocol.types import Buffer
 from storage.formats.batches import DamagedSpanError
 from storage.formats.segment import SegmentBuilder, merge_rows
 from storage.formats.spans import ObjectId, ObjectKind, Page, Span
-from storage.formats.walk import Merged
 
 logger = logging.getLogger(__name__)
 
@@ -138,19 +138,8 @@ def _add(
     except DamagedSpanError as error:
         tell_unreadable(context, partition, rows, str(error))
         return None
-    timestamp_max = _newest(context, moving.run, merged)
+    timestamp_max = newest_of(context, partition, rows, merged)
     return replacement(builder, partition, rows, merged, timestamp_max=timestamp_max)
-
-
-def _newest(context: JobContext, run: Run, merged: Merged) -> int:
-    """What the new row says. A record further ahead than its topic takes has come under a header
-    that hid it (`broker.produce.validation`): it shall not keep all behind it for ever."""
-    topic = context.machine.topics.by_id(run.partition.topic_id)
-    said = max(timestamp_of(row) for row in run.rows)
-    if topic is None or merged.timestamp_max <= said:
-        return merged.timestamp_max
-    ahead_ms = context.rules.of(topic).timestamp_after_max_ms
-    return min(merged.timestamp_max, max(said, context.machine.time_ms + ahead_ms))
 
 
 # Objects of little use.

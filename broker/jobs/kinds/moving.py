@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from broker.jobs.kinds.walk import timestamp_of
 from broker.jobs.worker.context import JobContext
 from coordinator.commands.entries import Outcome, Rejected
 from coordinator.commands.job_commands import (
@@ -80,6 +81,19 @@ def tell_unreadable(
         place = f"{partition.topic_id.hex()}-{partition.partition}"
         base, end = rows[0].base_offset, rows[-1].next_offset
         logger.error("offsets %d to %d of %s cannot be moved: %s", base, end, place, why)
+
+
+def newest_of(
+    context: JobContext, partition: Partition, rows: Sequence[Span | Marker], moved_to: Merged
+) -> int:
+    """The newest timestamp that the new row says. A record further ahead than its topic takes has come under a
+    header that hid it (`broker.produce.validation`): it shall not keep all behind it for ever."""
+    topic = context.machine.topics.by_id(partition.topic_id)
+    said = max(timestamp_of(row) for row in rows)
+    if topic is None or moved_to.timestamp_max <= said:
+        return moved_to.timestamp_max
+    ahead_ms = context.rules.of(topic).timestamp_after_max_ms
+    return min(moved_to.timestamp_max, max(said, context.machine.time_ms + ahead_ms))
 
 
 def replacement(

@@ -6,6 +6,7 @@ import pytest
 
 from broker.config.topic_rules import TopicRules
 from broker.produce.validation import ValidBatch, validate
+from coordinator.commands.entries import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind
 from protocol.compression import Codec
 from protocol.fault_codes import FaultCode
@@ -128,6 +129,29 @@ def test_a_record_too_far_ahead_that_its_header_hid_keeps_nothing_for_ever(said,
     produce(world, place, batch(world, 0))
     world.pass_time(15_000)
     run(world, JobKind.MERGE, JobKind.RETENTION)
+    assert world.row(place).log_start == 0
+    world.pass_time(HOUR_MS + RETENTION_MS + 1)
+    run(world, JobKind.RETENTION)
+    assert world.row(place).log_start == 3
+
+
+@pytest.mark.promise("P14")
+@codecs
+@pytest.mark.parametrize("before", [(), (JobKind.MERGE,)], ids=["in a chunk", "merged"])
+@pytest.mark.parametrize("said", [SAID["none"], lambda base: base], ids=["none", "too little"])
+def test_a_record_too_far_ahead_keeps_nothing_for_ever_once_its_topic_is_compacted(
+    said, before, codec, world
+):
+    """It was taken while nobody looked at keys, and so at no record."""
+    place = topic(world)
+    stamps = [world.clock_ms, world.clock_ms + FAR_MS]
+    records = [Record(-1, stamp, b"%d" % stamp, b"v") for stamp in stamps]
+    produce(world, place, saying(build_batch(records, codec=codec), said(world.clock_ms)))
+    produce(world, place, batch(world, 0))
+    world.do(SetTopicConfigs(place[0], (("cleanup.policy", "compact,delete"),)))
+    world.pass_time(15_000)
+    run(world, *before, JobKind.COMPACT, JobKind.RETENTION)
+    assert world.row(place).clean_to == 3
     assert world.row(place).log_start == 0
     world.pass_time(HOUR_MS + RETENTION_MS + 1)
     run(world, JobKind.RETENTION)
