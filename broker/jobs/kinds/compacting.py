@@ -310,7 +310,12 @@ async def _rewrite(
     change = replacement(
         builder, partition, rows, cleaned, timestamp_max=timestamp_max, clean_to=clean_to
     )
-    (done,) = await commit_segment(context, builder, [change], seen=seen)
+
+    def is_wanted() -> bool:
+        # apply compares the topic's own configs; it knows no default of cleanup.policy.
+        return _is_compacted(context, partition)
+
+    (done,) = await commit_segment(context, builder, [change], seen=seen, is_wanted=is_wanted)
     return done
 
 

@@ -146,10 +146,11 @@ async def commit_segment(
     replacements: Sequence[Replacement],
     *,
     seen: Position = POSITION_ZERO,
+    is_wanted: Callable[[], bool] | None = None,
 ) -> list[bool]:
     """Write the segment and put its spans into the places of rows; which of them are there.
 
-    `seen` as in ReplaceRows.
+    `seen` as in ReplaceRows; `is_wanted`: asked when the segment is written, which may take long.
     """
     cluster_id = context.cluster.cluster_id
     async with context.committing(ObjectKind.SEGMENT):
@@ -158,6 +159,8 @@ async def commit_segment(
             ObjectKind.SEGMENT,
             lambda each: builder.object_parts(each, cluster_id=cluster_id),
         )
+        if is_wanted is not None and not is_wanted():
+            return [False] * len(replacements)
         number, length = object_id.number, builder.length
         command = ReplaceRows(context.kind, number, length, tuple(replacements), seen)
         return moved(await context.propose(command), len(replacements))

@@ -8,7 +8,7 @@ Also here: pages of deleted topics come back, so that the purge can go on (`brok
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES_MAX: Final = 16 << 20
 """At once, but for a span that is longer."""
+_Place = tuple[TopicId, int]
 
 
 async def run(context: JobContext) -> None:
@@ -127,24 +128,44 @@ async def _propose(
     context: JobContext, seen: Position, some: Sequence[tuple[Partition, Due]]
 ) -> list[Partition]:
     """The partitions whose log start moved."""
-    plain = tuple([due.expiry for _, due in some if isinstance(due.expiry, Expiry)])
-    held = tuple([due.expiry for _, due in some if isinstance(due.expiry, HeldExpiry)])
-    commands: list[ExpireRecords | ExpireHeldRecords] = []
-    if plain:
-        commands.append(ExpireRecords(seen, plain))
-    if held:
-        commands.append(ExpireHeldRecords(seen, held))
-    moved: set[tuple[TopicId, int]] = set()
-    for command in commands:
-        outcome = await context.propose(command)
-        if isinstance(outcome, LogsTrimmed):
-            places = [(each.topic_id, each.partition) for each in command.expiries]
-            moved.update(
-                place
-                for place, result in zip(places, outcome.results, strict=True)
-                if result.error == ErrorCode.NONE
-            )
+    moved = await _propose_plain(context, seen, some) | await _propose_held(context, seen, some)
     return [each for each, _ in some if (each.topic_id, each.partition) in moved]
+
+
+async def _propose_plain(
+    context: JobContext, seen: Position, some: Sequence[tuple[Partition, Due]]
+) -> set[_Place]:
+    expiries = _as_set_now(context, some)
+    plain = tuple([each for each in expiries if isinstance(each, Expiry)])
+    return await _moved(context, ExpireRecords(seen, plain)) if plain else set()
+
+
+async def _propose_held(
+    context: JobContext, seen: Position, some: Sequence[tuple[Partition, Due]]
+) -> set[_Place]:
+    expiries = _as_set_now(context, some)
+    held = tuple([each for each in expiries if isinstance(each, HeldExpiry)])
+    return await _moved(context, ExpireHeldRecords(seen, held)) if held else set()
+
+
+def _as_set_now(
+    context: JobContext, some: Sequence[tuple[Partition, Due]]
+) -> Iterator[Expiry | HeldExpiry]:
+    """Of what was found before others were read; apply compares topics' own configs, but knows no defaults."""
+    for partition, found in some:
+        topic = context.machine.topics.by_id(partition.topic_id)
+        if topic is not None and retention_plan.holds(found, context.rules.of(topic)):
+            yield found.expiry
+
+
+async def _moved(context: JobContext, command: ExpireRecords | ExpireHeldRecords) -> set[_Place]:
+    """Where the log start moved by it."""
+    outcome = await context.propose(command)
+    if not isinstance(outcome, LogsTrimmed):
+        return set()
+    places = [(each.topic_id, each.partition) for each in command.expiries]
+    results = zip(places, outcome.results, strict=True)
+    return {place for place, result in results if result.error == ErrorCode.NONE}
 
 
 async def _drop(context: JobContext, partitions: Sequence[Partition]) -> None:
@@ -185,7 +206,7 @@ async def _recall_for_purge(context: JobContext) -> None:
     whatever needs no page the purge takes care alone. One that cannot be read is left for a later
     round, and holds up nothing but its own partition."""
     partitions = context.machine.partitions
-    unread: set[tuple[TopicId, int]] = set()
+    unread: set[_Place] = set()
     while (partition := _first(partitions.to_recall(), unread)) is not None:
         row = partition.row(partition.row_count - 1)
         assert isinstance(row, Page)
@@ -197,6 +218,6 @@ async def _recall_for_purge(context: JobContext) -> None:
                 return
 
 
-def _first(partitions: Iterable[Partition], but: set[tuple[TopicId, int]]) -> Partition | None:
+def _first(partitions: Iterable[Partition], but: set[_Place]) -> Partition | None:
     wanted = (each for each in partitions if (each.topic_id, each.partition) not in but)
     return next(wanted, None)

@@ -90,6 +90,18 @@ def due(
     return Due(expiry if hold is None else HeldExpiry(*expiry, hold.held_ms), rows)
 
 
+def holds(found: Due, settings: TopicSettings) -> bool:
+    """Whether it is by these settings that the rows are over their limits."""
+    expiry = found.expiry
+    hold_ms = expiry.held_ms if isinstance(expiry, HeldExpiry) else -1
+    return (
+        settings.deleted
+        and expiry.retention_ms in (-1, settings.retention_ms)
+        and expiry.retention_bytes in (-1, settings.retention_bytes)
+        and hold_ms == (held_ms(settings) if settings.hold_ms >= 0 else -1)
+    )
+
+
 def unread(partition: Partition, found: Due, read: Read) -> list[Span]:
     """Of the rows that may go for their age, those of which only producers said how old they are,
     in order of offsets."""

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from broker.jobs.kinds import compacting, merge_plan, merging
-from coordinator.commands.entries import DeleteTopic
+from broker.jobs.worker.context import JobContext
+from coordinator.commands.entries import Command, DeleteTopic, Outcome
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind
-from tests.broker.jobs.world import SETTINGS, Steps, World
+from tests.broker.jobs.world import SETTINGS, Steps, World, opened
 
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0"}
 STEPS_MAX = 60
@@ -118,6 +119,73 @@ def test_a_topic_that_is_not_compacted_any_more_loses_nothing_to_a_compaction_un
     assert steps.count > CHANGE_AT
     read = world.records(place)
     assert [len(read)] == count
+
+
+def set_defaults(world: World, **given: str) -> None:
+    """Of all topics."""
+    world.set_kafka(given={name.replace("_", "."): text for name, text in given.items()})
+
+
+class _Defaults:
+    """Changes a default of all topics at one await of a job, and notes whether that proposes anything afterwards; what it
+    had proposed before is on its way, and cannot be called back."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
+        self.changed = False
+        self.proposed_after: list[Command] = []
+        self._world, self._given = world, given
+        propose = JobContext.propose
+
+        async def noted(context: JobContext, command: Command) -> Outcome:
+            if self.changed:
+                self.proposed_after.append(command)
+            return await propose(context, command)
+
+        monkeypatch.setattr(JobContext, "propose", noted)
+
+    async def change(self) -> None:
+        set_defaults(self._world, **self._given)
+        self.changed = True
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+def test_records_that_a_new_default_keeps_are_not_deleted_by_the_old_one(
+    step: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another partition is read for long, it may change behind the look at the first one."""
+    set_defaults(world, log_retention_ms="10000")
+    places = [world.place("a"), world.place("b")]
+    for place in places:
+        world.produce((place, [(b"k", b"v")]))
+    world.pass_time(100_000)
+    defaults = _Defaults(world, monkeypatch, log_retention_ms="86400000")
+    world.round(JobKind.RETENTION, Steps(events={step: defaults.change}))
+    assert defaults.changed
+    assert defaults.proposed_after == []
+    assert [world.row(place).log_start for place in places] == [0, 0]
+
+
+def test_a_topic_that_by_a_new_default_is_not_compacted_loses_nothing_to_a_compaction_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = 0
+    while _is_changed_at(steps + 1, monkeypatch):
+        steps += 1
+    assert 10 < steps < STEPS_MAX
+
+
+def _is_changed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the compaction had such an await; it proposes nothing behind it."""
+    with opened() as world, monkeypatch.context() as patched:
+        set_defaults(world, log_cleanup_policy="compact")
+        place = world.place("compacted", min_cleanable_dirty_ratio="0.0")
+        for number in range(6):
+            world.produce((place, [(b"key%d" % (number % 2), b"value")]))
+        world.pass_time(1_000_000)
+        defaults = _Defaults(world, patched, log_cleanup_policy="delete")
+        world.round(JobKind.COMPACT, Steps(events={step: defaults.change}))
+        assert defaults.proposed_after == []
+        return defaults.changed
 
 
 def test_a_merge_goes_on_when_a_partition_is_emptied_while_it_looks_for_waste(

@@ -19,6 +19,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from broker.config.kafka_settings import KafkaSettings
 from broker.config.settings import Settings, load
 from broker.config.topic_rules import TopicRules
 from broker.jobs.kinds.collection_plan import PREFIXES
@@ -227,6 +228,11 @@ class World:
         self.settings = replace(self.settings, kafka=replace(self.settings.kafka, **changes))
 
     @property
+    def kafka(self) -> KafkaSettings:
+        """For the rules of topics: those that hold now."""
+        return self.settings.kafka
+
+    @property
     def holder(self) -> Incarnation:
         return self.machine.jobs.get(JobKind.MERGE).holder
 
@@ -418,7 +424,7 @@ class World:
             log=WorldLog(self),
             store=stepped(self.store, steps),
             settings=self.settings,
-            rules=TopicRules(self.settings),
+            rules=TopicRules(self),
             incarnation=incarnation,
             propose=propose,
             on_applied=register,
