@@ -18,7 +18,8 @@ Age is that of timestamps by the machine's time; clients may say what they like 
 is also old when a later one is, or when many came after it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.jobs.kinds.walk import moved_bytes_of, timestamp_of
@@ -237,6 +238,41 @@ def sparse_objects(
             found.add(object_id)
             spare -= garbage[object_id]
     return frozenset(found)
+
+
+class PagedObjects:
+    """Where the rows lie that are in pages: of each page four bytes an object, since such rows may be millions."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[ObjectId, int] = {}
+        """The objects, in the order in which they were met."""
+        self._pages: list[tuple[Partition, Page, array[int]]] = []
+
+    def add(self, partition: Partition, page: Page, inside: Iterable[Span | Marker]) -> None:
+        """A page, and the rows in it."""
+        numbers = self._numbers
+        found = {row.object_id: None for row in inside if isinstance(row, Span)}
+        of_page = array("I", [numbers.setdefault(each, len(numbers)) for each in found])
+        self._pages.append((partition, page, of_page))
+
+    def to_recall(
+        self, sparse: Collection[ObjectId], *, rows_max: int
+    ) -> Iterator[tuple[Partition, Page]]:
+        """The pages with rows that are to leave their objects: chunks, and those that are sparse. At least one, if
+        there is one, and not more rows than that."""
+        leaving = {
+            number
+            for object_id, number in self._numbers.items()
+            if object_id.kind is ObjectKind.CHUNK or object_id in sparse
+        }
+        rows = 0
+        for partition, page, of_page in self._pages:
+            if leaving.isdisjoint(of_page):
+                continue
+            if rows and rows + page.rows > rows_max:
+                return
+            rows += page.rows
+            yield partition, page
 
 
 _UNUSED: Final = Use(0, 0)

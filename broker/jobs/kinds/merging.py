@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from broker.jobs.kinds import merge_plan
-from broker.jobs.kinds.merge_plan import Limits, Run, Use
+from broker.jobs.kinds.merge_plan import Limits, PagedObjects, Run, Use
 from broker.jobs.kinds.moving import (
     ROWS_PER_COMMAND_MAX,
     commit_segment,
@@ -29,7 +29,7 @@ from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.formats.batches import DamagedSpanError
 from storage.formats.segment import SegmentBuilder, merge_rows
-from storage.formats.spans import ObjectId, ObjectKind, Page, Span
+from storage.formats.spans import ObjectId, Page, Span
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,9 @@ SPARSE_ROUNDS: Final = 5
 """Every so many rounds all rows are looked at for objects of little use..."""
 SPARSE_PAGE_ROUNDS: Final = 60
 """...and so many when pages have to be read for it."""
+RECALLED_ROWS_MIN: Final = 100_000
+"""Of pages, so many come back in one round also when there is no room for them; the others in later ones. All of them may
+be more than agents have room for: a topic that shared its segments with all others was deleted, say."""
 
 
 class _Moving(NamedTuple):
@@ -153,7 +156,7 @@ async def _sparse(context: JobContext) -> frozenset[ObjectId] | None:
     if not context.requested and context.stats.runs % rounds:
         return None
     used: dict[ObjectId, Use] = {}
-    pages: dict[tuple[Partition, Page], frozenset[ObjectId]] = {}
+    paged = PagedObjects()
     looked_at = 0
     for partition, _ in written(context.machine, context.rules):
         offset = partition.log_start
@@ -167,9 +170,7 @@ async def _sparse(context: JobContext) -> frozenset[ObjectId] | None:
                 if isinstance(row, Page):
                     inside = await load_page(context, row) or ()
                     merge_plan.add_used(used, inside)
-                    pages[partition, row] = frozenset(
-                        [one.object_id for one in inside if isinstance(one, Span)]
-                    )
+                    paged.add(partition, row, inside)
                 else:
                     merge_plan.add_used(used, (row,))
             if looked_at >= ROWS_PER_TURN_MAX:
@@ -181,8 +182,7 @@ async def _sparse(context: JobContext) -> frozenset[ObjectId] | None:
         if context.machine.objects.is_referenced(object_id)
     }
     sparse = merge_plan.sparse_objects({one: used[one] for one in lengths}, lengths)
-    for (partition, page), inside_ids in pages.items():
-        in_chunks = any(object_id.kind is ObjectKind.CHUNK for object_id in inside_ids)
-        if in_chunks or not sparse.isdisjoint(inside_ids):
-            await recall(context, partition, page)
+    rows_max = max(RECALLED_ROWS_MIN, context.settings.spill_rows - partitions.row_count)
+    for partition, page in paged.to_recall(sparse, rows_max=rows_max):
+        await recall(context, partition, page)
     return sparse

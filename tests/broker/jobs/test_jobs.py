@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.jobs.kinds import compacting, spill_plan
+from broker.jobs.kinds import compacting, merging, spill_plan
 from coordinator.commands.entries import DeleteTopic, Pin
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind, Trim, TrimLogs
@@ -262,6 +262,34 @@ def test_chunks_are_left_also_by_rows_in_pages(small_pages, world):
     assert world.round(JobKind.MERGE, after_ms=10_000)
     assert not [key for key in world.referenced() if key.startswith("chunks/")]
     assert world.values(place) == written
+
+
+def test_pages_come_back_for_merging_no_more_at_a_time_than_there_is_room_for(
+    small_pages, monkeypatch
+):
+    monkeypatch.setattr(merging, "RECALLED_ROWS_MIN", 5)
+    with opened() as world:
+        deleted, *places = [world.place(name) for name in ("deleted", "a", "b", "c", "d")]
+        written = {place: list[bytes]() for place in places}
+        for _ in range(6):
+            world.fill(deleted, 4, size=900)
+            for place in places:
+                written[place] += world.fill(place, 4, size=900)
+            assert world.round(JobKind.MERGE, after_ms=2_000)
+        assert world.round(JobKind.SPILL, after_ms=2_000)
+        assert [world.row(place).paged_row_count for place in places] == [4] * 4
+        world.do(DeleteTopic(deleted[0]))
+        world.purge()
+        assert world.round(JobKind.RETENTION)
+        shared = {key for key in world.referenced() if key.startswith("segments/")}
+        rows = [world.machine.partitions.row_count]
+        world.on_applied.append(lambda _applied: rows.append(world.machine.partitions.row_count))
+        assert world.round(JobKind.MERGE)
+        assert rows[0] < max(rows) <= rows[0] + 5
+        for _ in range(5):
+            assert world.round(JobKind.MERGE)
+        assert len(world.referenced() & shared) == 1 < len(shared)
+        assert {place: world.values(place) for place in places} == written
 
 
 # Compaction.

@@ -1,14 +1,17 @@
 """Which rows are merged: enough of a size, old, stable; and what has to move in any case."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from broker.jobs.kinds import merge_plan
-from broker.jobs.kinds.merge_plan import Limits, Use, runs
+from broker.jobs.kinds.merge_plan import Limits, PagedObjects, Use, runs
+from storage.formats.page import decode_rows, encode_rows
 from storage.formats.segment import FORMAT
-from storage.formats.spans import ObjectKind, Span
+from storage.formats.spans import ObjectKind, Page, Span
 from tests.broker.jobs.kinds.rows import Rows
 
 NOW_MS = 1_000_000
@@ -168,3 +171,45 @@ def test_merging_ends_with_few_rows_of_all_bytes(lengths, wide):
     assert moved <= 5 * sum(lengths)
     full = sum(sizes) // (limits.span_bytes_max // merge_plan.FANIN)
     assert len(sizes) <= 3 * full + 35
+
+
+def test_what_a_round_remembers_of_rows_in_pages_is_a_few_bytes_each():
+    """Also where each row of a page lies in another object; each page's rows are read anew."""
+    rows = Rows(*range(1_000), 5_000)
+    inside = [row for row in map(rows.partition.row, range(1_000)) if isinstance(row, Span)]
+    body = encode_rows(inside)
+    page = rows.page(0, 1_000)
+    paged = PagedObjects()
+    paged.add(rows.partition, page, inside)
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            read = decode_rows(body, base_offset=page.base_offset, next_offset=page.next_offset)
+            paged.add(rows.partition, page, read)
+        del read
+        remembered, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert remembered < 8 * 50 * 1_000
+
+
+def test_pages_come_back_whose_rows_are_in_chunks_or_in_sparse_objects():
+    rows = Rows()
+    for kind in [SEGMENT] * 6 + [ObjectKind.CHUNK] * 3 + [SEGMENT]:
+        rows.span(kind=kind)
+    inside = [row for row in map(rows.partition.row, range(9)) if isinstance(row, Span)]
+    paged = PagedObjects()
+    pages = []
+    for first in (0, 1, 2):  # Those before are pages by then.
+        pages.append(rows.page(first, first + 3))
+        paged.add(rows.partition, pages[-1], inside[3 * first : 3 * first + 3])
+
+    def recalled(*sparse: Span, rows_max: int = 100) -> list[Page]:
+        found = paged.to_recall({row.object_id for row in sparse}, rows_max=rows_max)
+        return [page for _, page in found]
+
+    assert recalled() == pages[2:]
+    assert recalled(inside[4]) == pages[1:]
+    assert recalled(inside[0], inside[4]) == pages
+    assert recalled(inside[0], inside[4], rows_max=8) == pages[:2]
+    assert recalled(inside[0], inside[4], rows_max=1) == pages[:1]
