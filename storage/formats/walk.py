@@ -88,6 +88,31 @@ def walk(span: Span, data: memoryview) -> Iterator[tuple[int, int, BatchHeader]]
         raise DamagedSpanError(f"{place_of(span)} ends at {offset}, not at {span.next_offset}")
 
 
+def cut(span: Span, data: memoryview, *, records_max: int) -> list[Span]:
+    """The span as adjacent ones of at most so many records each, cut between batches; a larger batch is one of its own.
+
+    Raises DamagedSpanError.
+    """
+    pieces: list[Span] = []
+    left, count = span, 0
+    at, offset = span.start, span.base_offset
+    for _, end, header in walk(span, data):
+        if count and count + header.record_count > records_max:
+            records_of_piece = offset - left.base_offset
+            pieces.append(left._replace(length=at - left.start, records=records_of_piece))
+            length = left.start + left.length - at
+            left = left._replace(
+                start=at,
+                length=length,
+                base_offset=offset,
+                records=left.records - records_of_piece,
+            )
+            count = 0
+        count += header.record_count
+        at, offset = span.start + end, header.last_offset + 1
+    return [*pieces, left]
+
+
 def _read(span: Span, data: memoryview, at: int) -> BatchHeader:
     try:
         header = records.read_header(data, at)

@@ -20,6 +20,7 @@ from broker.jobs.kinds import compaction_plan
 from broker.jobs.kinds.compaction_plan import Cleaning
 from broker.jobs.kinds.moving import (
     commit_segment,
+    division,
     load_page,
     newest_of,
     read_spans,
@@ -33,9 +34,9 @@ from coordinator.tables.partition import AbortedRange, Partition
 from protocol.types import Buffer
 from storage.cleaner import ENTRY_BYTES, Cleaner, OffsetMap
 from storage.formats.batches import DamagedSpanError
-from storage.formats.segment import SegmentBuilder
+from storage.formats.segment import SegmentBuilder, merge_rows
 from storage.formats.spans import Marker, ObjectKind, Page, Span
-from storage.formats.walk import Aborted, Merged
+from storage.formats.walk import Aborted, Merged, cut
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,8 @@ WINDOW_BYTES_MAX: Final = 8 << 20
 """Of rows that are rewritten together, unless a single one is larger: held in memory, and worked
 on at a stretch."""
 READ_ROWS_MAX: Final = 100
-GROWTH: Final = 4
-"""When not even the first row's keys fit, so many times more are allowed."""
+PIECES_MAX: Final = 500
+"""Of a row that is divided at a time."""
 
 
 class _Dirty(NamedTuple):
@@ -162,7 +163,49 @@ async def _learn(context: JobContext, cleaning: Cleaning) -> OffsetMap | None:
             return None
         if offsets.next_offset >= first_end:
             return offsets
-        entries *= GROWTH
+        if not await _divide(context, cleaning, entries):
+            return None
+
+
+async def _divide(context: JobContext, cleaning: Cleaning, entries: int) -> bool:
+    """Make several rows of the first dirty one, whose keys alone are more than there is memory for: a few megabytes may
+    hold millions. False when that cannot be done now."""
+    partition = cleaning.partition
+    found = partition.rows_from(cleaning.dirty_from, 1)
+    if found and isinstance(found[0], Page):
+        if not await recall(context, partition, found[0]):
+            return False
+        found = partition.rows_from(cleaning.dirty_from, 1)
+    row = found[0] if found else None
+    if not isinstance(row, Span) or not _is_compacted(context, partition):
+        return False
+    seen = context.machine.position
+    aborted = partition.aborted(row.base_offset, row.next_offset)
+    data = await _read(context, [row])
+    if data is None:
+        tell_unreadable(context, partition, [row], "an object is not to be had")
+        return False
+    builder = SegmentBuilder()
+    try:
+        pieces = _pieces(row, memoryview(data[row]), aborted, entries)
+    except DamagedSpanError as error:
+        tell_unreadable(context, partition, [row], str(error))
+        return False
+    change = division(context, builder, partition, row, pieces)
+    (done,) = await commit_segment(context, builder, [change], seen=seen)
+    return done and len(pieces) > 1
+
+
+def _pieces(
+    row: Span, data: memoryview, aborted: Sequence[AbortedRange], entries: int
+) -> list[tuple[Span, Merged]]:
+    pieces = cut(row, data, records_max=max(entries, -(-row.records // PIECES_MAX)))
+    found = []
+    for piece in pieces:
+        start = piece.start - row.start
+        content = data[start : start + piece.length]
+        found.append((piece, merge_rows([piece], [content], aborted)))
+    return found
 
 
 async def _add(

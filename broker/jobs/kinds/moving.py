@@ -127,6 +127,38 @@ def replacement(
     )
 
 
+def division(
+    context: JobContext,
+    builder: SegmentBuilder,
+    partition: Partition,
+    row: Span,
+    pieces: Sequence[tuple[Span, Merged]],
+) -> Replacement:
+    """Puts the pieces of a row into the segment, and says that they take its place."""
+    spans = []
+    for piece, moved_to in pieces:
+        timestamp_max = newest_of(context, partition, [piece], moved_to)
+        start = builder.add(
+            partition.topic_id,
+            partition.partition,
+            base_offset=piece.base_offset,
+            next_offset=piece.next_offset,
+            parts=moved_to.parts,
+            timestamp_max=timestamp_max,
+        )
+        spans.append(NewSpan(start, moved_to.length, piece.base_offset, timestamp_max))
+    return Replacement(
+        partition.topic_id,
+        partition.partition,
+        row.base_offset,
+        row.next_offset,
+        1,
+        digest(encode_rows([row])),
+        tuple(spans),
+        -1,
+    )
+
+
 async def put_new_object(
     context: JobContext, kind: ObjectKind, parts: Callable[[ObjectId], Sequence[Buffer]]
 ) -> ObjectId:

@@ -1,5 +1,7 @@
 """Jobs one by one: what a round does, and what it leaves when it is disturbed."""
 
+from typing import Any
+
 import pytest
 
 from broker.jobs.kinds import compacting, merging, spill_plan
@@ -7,7 +9,7 @@ from coordinator.commands.entries import DeleteTopic, Pin
 from coordinator.commands.group_commands import SetTopicConfigs
 from coordinator.commands.job_commands import JobKind, Trim, TrimLogs
 from coordinator.commands.table_commands import TABLES_LEVEL, ExportEnd, ReportExport
-from storage.cleaner import ENTRY_BYTES
+from storage.cleaner import ENTRY_BYTES, OffsetMap
 from storage.formats.segment import parse_segment
 from storage.formats.spans import Page, Span
 from tests.broker.jobs.world import Place, Steps, World, opened
@@ -320,14 +322,33 @@ def test_compaction_goes_on_where_the_memory_for_keys_ended(world):
     assert world.values(place) == [b"%d" % number for number in range(50, 60)]
 
 
-def test_a_row_with_more_keys_than_there_is_memory_for_is_compacted_all_the_same(world):
+@pytest.mark.parametrize("is_paged", [False, True])
+def test_a_row_with_more_keys_than_there_is_memory_for_is_divided_and_compacted(
+    is_paged, world, monkeypatch
+):
+    monkeypatch.setattr(spill_plan, "ROWS_LEFT", 0)
+    monkeypatch.setattr(spill_plan, "PAGE_ROWS_MIN", 1)
     world.set_kafka(log_cleaner_dedupe_buffer_size=4 * ENTRY_BYTES)
-    place = world.place("a", cleanup_policy="compact")
+    place = world.place("a", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
     world.cycle(place, 60, keys=30)
     assert world.round(JobKind.MERGE, after_ms=2_000)
     assert world.row(place).row_count < 4
-    for _ in range(3):
+    if is_paged:
+        assert world.round(JobKind.SPILL, after_ms=2_000)
+        assert world.row(place).page_count == 1
+    learned = OffsetMap._learn
+    most = [0]
+
+    def counted(offsets: OffsetMap, *arguments: Any) -> bool:
+        fits = learned(offsets, *arguments)
+        most.append(len(offsets))
+        return fits
+
+    monkeypatch.setattr(OffsetMap, "_learn", counted)
+    for _ in range(20):
         assert world.round(JobKind.COMPACT)
+    assert max(most) == 4
+    assert world.row(place).clean_to == 60
     assert world.values(place) == [b"%d" % number for number in range(30, 60)]
 
 
