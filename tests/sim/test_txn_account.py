@@ -1,5 +1,7 @@
 """The account of transactions sees what must not be: each kind in a log of a few lines."""
 
+import pytest
+
 from coordinator.commands.transaction_commands import (
     EndTransaction,
     GiveUpTransaction,
@@ -44,8 +46,9 @@ def marker(
     commit: bool,
     cause: str,
     at: int = 1,
+    epoch_stays: bool = False,
 ) -> Line:
-    account.endings[(*partition, offset)] = Ending(at, 0, cause, "tx")
+    account.endings[(*partition, offset)] = Ending(at, 0, cause, "tx", epoch_stays)
     return Line(offset, 7, 0, None, commit)
 
 
@@ -100,6 +103,26 @@ def test_a_transaction_is_not_committed_here_and_aborted_there() -> None:
 def test_a_transaction_does_not_end_at_two_positions() -> None:
     found = two_partitions(commit=True, marks=(True, True), at=(1, 2))
     assert "ended more than once" in found
+
+
+@pytest.mark.parametrize(
+    ("stays", "found"),
+    [((True, False), ""), ((False, False), "ended more than once"), ((True, True), "ended more")],
+)
+def test_what_comes_late_may_begin_an_aborted_transaction_anew_only_in_an_epoch_that_ends_with_it(
+    stays: tuple[bool, bool], found: str
+) -> None:
+    account = TxnAccount()
+    told = begun(account, a=A, b=B)
+    logs = {A: records(told, A, 0), B: records(told, B, 0)}
+    for partition, cause, at, stay in zip(
+        (A, B), ("abort", "takeover"), (1, 2), stays, strict=True
+    ):
+        line = marker(account, partition, 1, commit=False, cause=cause, at=at, epoch_stays=stay)
+        logs[partition].append(line)
+    ended(account, told, commit=False)
+    assert found in verdict(account, logs)
+    assert bool(found) == bool(verdict(account, logs))
 
 
 def test_an_acknowledged_commit_is_not_aborted() -> None:

@@ -93,6 +93,8 @@ class Ending(NamedTuple):
     """Its place in the entry."""
     cause: str
     transactional_id: str
+    epoch_stays: bool = False
+    """The producer goes on in the epoch of the transaction (TV1)."""
 
 
 @dataclass
@@ -230,7 +232,13 @@ class TxnAccount(Account):
             return
         self.position = applied.position
         for index, command, outcome in ended:
-            ending = Ending(applied.position, index, _cause(command), command.transactional_id)
+            ending = Ending(
+                applied.position,
+                index,
+                _cause(command),
+                command.transactional_id,
+                epoch_stays=outcome.producer_epoch == command.producer_epoch,
+            )
             if isinstance(command, GiveUpTransaction):
                 self._look_at_timeout(machine, command, applied.incarnation, now_s)
             if isinstance(command, EndTransaction):
@@ -394,7 +402,8 @@ class TxnAccount(Account):
         if len(commits) > 1:
             found.append(f"{told} is torn: {fate.commits}")
         ends = {self.endings.get((*place, offset)) for place, offset in fate.commits}
-        if len(ends) > 1 or len({place for place, _ in fate.commits}) < len(fate.commits):
+        is_twice = len(ends) > 1 or len({place for place, _ in fate.commits}) < len(fate.commits)
+        if is_twice and not (commits == {False} and _came_late(ends)):
             found.append(f"{told} was ended more than once: {ends}")
         if told.outcome is True and commits == {False}:
             found.append(f"{told} was acknowledged as committed, and is aborted")
@@ -444,6 +453,13 @@ class TxnAccount(Account):
         if aborted or not told.commit_asked or told.transactional_id != transactional_id:
             return [f"{group_id} has an offset of {told}"]
         return []
+
+
+def _came_late(ends: set[Ending | None]) -> bool:
+    """Whether what was on its way when the transaction was aborted may have begun it anew: then the epoch was the same, and
+    is over with the last of these (docs/design/transactions.md §10)."""
+    known = sorted([each for each in ends if each is not None])
+    return len(known) == len(ends) and [each.epoch_stays for each in known] == [True, False]
 
 
 def _cause(command: Any) -> str:
