@@ -5,6 +5,7 @@ All names that Kafka has are taken and told back, also those without an effect h
 set them by habit.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -32,13 +33,33 @@ SCHEMA_VALIDATE = f"{OWN_PREFIX}schema.validate"
 DECODED_BYTES_MAX = 16 << 20
 """Of a batch, decompressed, whose values are to decode by their schemas: it is held for longer than others."""
 
+
+_REPLICA = re.compile("[0-9]+:[0-9]+")
+
+
+def _gzip_level(text: str) -> None:
+    """Kafka has no 0, which compresses nothing."""
+    if int(text) == 0:
+        raise ValueError("Value must be between 1 and 9 or equal to -1")
+
+
+def _throttled_replicas(text: str) -> None:
+    """Nothing is throttled here, but who lists replicas should learn of a slip."""
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if items != ["*"] and not all(_REPLICA.fullmatch(item) for item in items):
+        raise ValueError(
+            "must be the literal '*' or a list of replicas in the following format:"
+            " [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+
+
 _ROWS = (
     ConfigRow("cleanup.policy", Kind.LIST, "delete",
               "delete drops old records, compact keeps the newest record of each key.",
               choices=CLEANUP_POLICIES, synonyms=("log.cleanup.policy",)),
     ConfigRow("compression.gzip.level", Kind.INT, "-1",
               "Level when compression.type is gzip; -1 is the library's own.",
-              -1, 9, synonyms=("compression.gzip.level",)),
+              -1, 9, synonyms=("compression.gzip.level",), check=_gzip_level),
     ConfigRow("compression.lz4.level", Kind.INT, "9",
               "Level when compression.type is lz4.", 1, 17, synonyms=("compression.lz4.level",)),
     ConfigRow("compression.type", Kind.STRING, "producer",
@@ -58,7 +79,8 @@ _ROWS = (
     ConfigRow("flush.ms", Kind.LONG, str(LONG_MAX),
               _ALWAYS_DURABLE,
               0, synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms")),
-    ConfigRow("follower.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS),
+    ConfigRow("follower.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS,
+              check=_throttled_replicas),
     ConfigRow(RECORDS_VALIDATE, Kind.STRING, "header",
               "header: a batch's header and checksum are checked before it is acknowledged;"
               " full: every record, too.",
@@ -70,7 +92,8 @@ _ROWS = (
               choices=("off", "id", "full")),
     ConfigRow("index.interval.bytes", Kind.INT, "4096",
               _NO_SEGMENTS, 0, synonyms=("log.index.interval.bytes",)),
-    ConfigRow("leader.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS),
+    ConfigRow("leader.replication.throttled.replicas", Kind.LIST, "", _NO_REPLICAS,
+              check=_throttled_replicas),
     ConfigRow("local.retention.bytes", Kind.LONG, "-2",
               _NO_TIERS, -2, synonyms=("log.local.retention.bytes",)),
     ConfigRow("local.retention.ms", Kind.LONG, "-2",
@@ -142,6 +165,12 @@ def check(name: str, value: str | None) -> str | None:
 
 def check_together(configs: Mapping[str, str]) -> str | None:
     """The same for all configs of a topic, each right alone."""
+    least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    if least in configs and most in configs and int(configs[least]) > int(configs[most]):
+        return (
+            f"conflict topic config setting {least} ({int(configs[least])}) >"
+            f" {most} ({int(configs[most])})"
+        )
     if (checks := configs.get(SCHEMA_VALIDATE, "off").strip()) != "off" and (
         choice := table_configs.in_force(configs)[table_configs.VALUE_SCHEMA]
     ) != "by-id":

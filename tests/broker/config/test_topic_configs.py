@@ -48,6 +48,11 @@ def test_the_table_is_sorted_and_has_all_public_configs_of_kafka_4_3() -> None:
         ("max.message.bytes", "1e6"),
         ("max.message.bytes", None),
         ("cleanup.policy", "compact,shred"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
+        ("leader.replication.throttled.replicas", "none"),
+        ("leader.replication.throttled.replicas", "0:1,1"),
+        ("follower.replication.throttled.replicas", "*,0:1"),
         ("compression.type", "none"),
         ("message.timestamp.type", "createtime"),
         ("retention.ms", "-2"),
@@ -68,6 +73,15 @@ def test_check_refuses(name: str, value: str | None) -> None:
 )
 def test_check_accepts(name: str, value: str) -> None:
     assert check(name, value) is None
+
+
+def test_the_least_compaction_lag_of_a_topic_is_not_above_its_greatest() -> None:
+    lags = {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}
+    assert check_together(lags) == (
+        "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (4)"
+    )
+    assert check_together(lags | {"max.compaction.lag.ms": "5"}) is None
+    assert check_together({"min.compaction.lag.ms": "5"}) is None
 
 
 def test_defaults_hold_for_a_topic_without_configs() -> None:
