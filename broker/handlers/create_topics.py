@@ -74,9 +74,11 @@ async def handle(node: Node, call: Call, request: CreateTopicsRequest) -> Create
     for item in wanted:
         if names[item.topic.name] > 1:
             item.refused = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    if any(item.topic.assignments for item in wanted) or request.validate_only:
+    is_doubtful = any(item.topic.assignments or item.refused is not None for item in wanted)
+    if is_doubtful or request.validate_only:
         await node.log_client.barrier()
         _check_brokers(node, wanted)
+        _refuse_taken(node, [item for item in wanted if names[item.topic.name] == 1])
     if not request.validate_only:
         incarnation = live_incarnation(node, ErrorCode.NOT_CONTROLLER)
         for item in wanted:
@@ -215,6 +217,17 @@ def _check_brokers(node: Node, wanted: list[_TopicCreation]) -> None:
             if unknown and item.refused is None:
                 reason = UNKNOWN_BROKER.format(unknown[0])
                 item.refused = KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def _refuse_taken(node: Node, wanted: list[_TopicCreation]) -> None:
+    """That a topic is there comes before whatever else is wrong, as in Kafka: programs that create
+    what may be there already go by that error. Only a caught up replica may say it."""
+    topics = node.log_client.machine.topics
+    for item in wanted:
+        if item.refused is not None:
+            rejected = topics.validate(CreateTopic(item.topic.name, 1, ()), partitions=0)
+            if rejected is not None:
+                item.refused = KafkaError(rejected.error, rejected.message)
 
 
 def _configs(topic: CreatableTopic) -> tuple[tuple[str, str], ...]:

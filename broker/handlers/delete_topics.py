@@ -58,6 +58,7 @@ async def handle(node: Node, call: Call, request: DeleteTopicsRequest) -> Delete
     if any(item.topic is None and item.refused is None for item in wanted):
         await node.log_client.barrier()
         await _find(node, turns, wanted)
+    await _refuse_named_twice(turns, wanted)
     for item in wanted:
         if item.refused is None and item.topic is not None:
             await turns.spend(PROPOSAL_ELEMENTS)
@@ -167,6 +168,17 @@ async def _find(node: Node, turns: Turns, wanted: list[_TopicDeletion]) -> None:
         name = item.state.name
         by_id = topics.by_id(item.state.topic_id)
         item.topic = by_id if name is None else topics.by_name(name)
+
+
+async def _refuse_named_twice(turns: Turns, wanted: list[_TopicDeletion]) -> None:
+    """One topic by its name and by its id: Kafka deletes nothing then."""
+    found = Counter(
+        item.topic.topic_id for item in wanted if item.topic is not None and item.refused is None
+    )
+    async for item in turns.over(wanted):
+        if item.refused is None and item.topic is not None and found[item.topic.topic_id] > 1:
+            reason = "The provided topic name maps to an ID that was already supplied."
+            item.refused = KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def _result(item: _TopicDeletion) -> DeletableTopicResult:

@@ -139,6 +139,22 @@ async def test_a_name_that_is_taken_is_refused_by_the_log(world):
         ]
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_that_a_topic_exists_is_said_before_what_else_is_wrong_with_it(validate_only, world):
+    async with world.with_topic("one", "lagging") as (one, lagging):
+        await one.create_topic("assigned")
+        wrong = [new("logs", 0), new("logs", 1, 0), new("logs", retention_ms="x")]
+        wrong += [new("logs", nonsense="1"), assigned([77]), assigned([0], [])]
+        for topic in wrong:
+            asked = create(topic, new("free", 0), validate_only=validate_only)
+            codes = await refusals(one, asked)
+            assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS]
+        lagging.lag()
+        await one.call(apis.DELETE_TOPICS, delete("logs"))
+        asked = refusals(lagging, create(new("logs", 0), validate_only=validate_only))
+        assert await caught_up(lagging, asked) == [ErrorCode.INVALID_PARTITIONS]
+
+
 async def test_a_lagging_agent_does_not_refuse_a_name_that_was_deleted_meanwhile(world):
     async with world.with_topic("one", "lagging") as (one, lagging):
         lagging.lag()
@@ -220,6 +236,21 @@ async def test_doubtful_deletions_are_refused(world):
         answer = await one.call(apis.DELETE_TOPICS, DeleteTopicsRequest(topics=states))
         assert {row.error_code for row in answer.responses} == {ErrorCode.INVALID_REQUEST}
         assert len(one.machine.topics) == 1
+
+
+async def test_a_topic_that_is_named_and_told_by_its_id_at_once_is_not_deleted(world):
+    async with world.agents("one") as (one,):
+        topic = await one.create_topic("logs")
+        await one.create_topic("other")
+        states = [
+            DeleteTopicState(name="logs"),
+            DeleteTopicState(topic_id=topic.topic_id),
+            DeleteTopicState(name="other"),
+        ]
+        answer = await one.call(apis.DELETE_TOPICS, DeleteTopicsRequest(topics=states))
+        refused = ErrorCode.INVALID_REQUEST
+        assert [row.error_code for row in answer.responses] == [refused, refused, 0]
+        assert one.machine.topics.by_name("logs") == topic
 
 
 async def test_nothing_is_deleted_when_deletion_is_disabled(world):
