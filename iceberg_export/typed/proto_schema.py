@@ -159,8 +159,11 @@ def _fields(descriptor: Any, above: tuple[str, ...]) -> tuple[ProtoField, ...]:
 
 def _field(field: Any, above: tuple[str, ...]) -> ProtoField:
     if field.type == FieldDescriptor.TYPE_ENUM:
-        values = field.enum_type.values_by_number
-        symbols = tuple((number, value.name) for number, value in sorted(values.items()))
+        names: dict[int, str] = {}
+        for value in field.enum_type.values:
+            # Of several names of a number (`allow_alias`) the first counts, as in Protobuf's own JSON.
+            names.setdefault(value.number, value.name)
+        symbols = tuple(sorted(names.items()))
         closed = bool(field.enum_type.is_closed)
         kind = ProtoType("enum", types.TEXT, symbols=symbols, is_closed=closed)
     elif field.message_type is not None:
