@@ -33,6 +33,8 @@ from iceberg_export.typed.types import TEXT, VALUE
 
 LONG_MAX = (1 << 63) - 1
 DAY_MICROS = 86_400_000_000
+_DIGITS_SURE = 15
+"""So many digits a double gives back as they were, between the exponents of 10 that they can have without `e`."""
 SECONDS_MIN, SECONDS_MAX = -62_135_596_800, 253_402_300_799
 """What a Protobuf timestamp may say (0001-01-01 to 9999-12-31)."""
 
@@ -290,7 +292,14 @@ def _inferred_decoder(shape: Inferred) -> Decoder:
 
 
 def _read_json(shape: JsonType, payload: bytes, cells: Cells) -> Any:
-    return _json(shape, read_json_value(payload, cells), VALUE, cells)
+    return _json(shape, read_json_value(payload, cells, parse_float=_float), VALUE, cells)
+
+
+def _float(text: str) -> float:
+    """With the text that it was written as, where a double may say another number."""
+    if len(text) <= _DIGITS_SURE and "e" not in text and "E" not in text:
+        return float(text)
+    return Fraction(text)
 
 
 def read_json_value(
@@ -339,9 +348,10 @@ def _json(shape: JsonType, value: Any, path: str, cells: Cells) -> Any:
 
 def _number(kind: str, value: float, path: str) -> float:
     if kind == "integer":
-        if value != value // 1 or not -LONG_MAX - 1 <= value <= LONG_MAX:
+        exact = Decimal(value.text) if isinstance(value, Fraction) else value
+        if not -LONG_MAX - 1 <= exact <= LONG_MAX or exact != int(exact):
             raise UndecodableError(f"field {path} is no integer of 64 bits")
-        return int(value)
+        return int(exact)
     try:
         number = float(value)
     except OverflowError:
@@ -362,7 +372,45 @@ def _clean(text: str) -> str:
 
 
 def _dump(value: Any) -> str:
+    """JSON text, of which no number is another than the one that was written."""
+    if _has_inexact(value):
+        return _clean(_dump_as_written(value))
     return _clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _has_inexact(value: Any) -> bool:
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            todo.extend(one.values())
+        elif isinstance(one, list):
+            todo.extend(one)
+        elif isinstance(one, Fraction) and _is_inexact(one):
+            return True
+    return False
+
+
+def _is_inexact(number: Fraction) -> bool:
+    """What a double's shortest text says is not what was written; beyond doubles that is "Infinity"."""
+    try:
+        return Decimal(float.__repr__(number)) != Decimal(number.text)
+    except ArithmeticError:
+        return True  # An exponent of more than eighteen digits.
+
+
+def _dump_as_written(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = [
+            f"{json.dumps(name, ensure_ascii=False)}:{_dump_as_written(one)}"
+            for name, one in value.items()
+        ]
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_dump_as_written(one) for one in value]) + "]"
+    if isinstance(value, Fraction) and _is_inexact(value):
+        return value.text
+    return json.dumps(value, ensure_ascii=False)
 
 
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)

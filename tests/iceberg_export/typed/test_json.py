@@ -162,6 +162,50 @@ def test_integers_may_be_written_with_a_point():
     assert decode_both(of(ORDER), [b'{"id": 2.0}']).columns["id"].to_pylist() == [2]
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("9007199254740993.0", 9007199254740993),
+        ("12345678901234567e1", 123456789012345670),
+        ("1.2345678901234566e17", 123456789012345660),
+        ("9223372036854775807.0", (1 << 63) - 1),
+        ("-9223372036854775808.000", -(1 << 63)),
+        ("-0.0", 0),
+        ("0e999", 0),
+        ("123456789012345678.9", None),
+        ("9007199254740992.5", None),
+        ("9223372036854775807.5", None),
+        ("1e-400", None),
+        ("1e400", None),
+        ("1e-9999999999999999999", None),
+    ],
+)
+def test_an_integer_with_a_point_is_the_one_that_was_written_or_none(text, number):
+    decoded = decode_both(of(ORDER), [f'{{"id": {text}}}'.encode()])
+    assert decoded.columns["id"].to_pylist() == [number]
+    assert [one.code for one in decoded.bad_values] == ["UNDECODABLE"] * (number is None)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("12345678901234567.89", "12345678901234567.89"),
+        ("1e400", "1e400"),
+        ("-1E+400", "-1E+400"),
+        ("1e-400", "1e-400"),
+        ("1e9999999999999999999", "1e9999999999999999999"),
+        ("1.50", "1.5"),
+        ("1E2", "100.0"),
+        ("0.12345678901234567", "0.12345678901234567"),
+        ('{"é": [1e999, 1.50, {"b": "\\n"}, null]}', '{"é":[1e999,1.5,{"b":"\\n"},null]}'),
+    ],
+)
+def test_numbers_in_json_text_are_those_that_were_written(written, kept):
+    schema = of({"properties": {"any": {}}})
+    decoded = decode_both(schema, [f'{{"any": {written}}}'.encode()])
+    assert (decoded.columns["any"].to_pylist(), decoded.bad_values) == ([kept], [])
+
+
 def test_unframed_json_is_decoded_by_the_default_schema_beside_framed():
     target = pa.schema([("id", pa.int64()), ("old", pa.large_string())])
     values = column([b'{"id": 1}', b'\0\0\0\0\x07{"id": 2}', None, b"\0\0\0\0\x08{}"])

@@ -301,10 +301,14 @@ def test_a_file_is_read_once_however_many_messages_records_name_that_it_does_not
     assert len(read) == 1
 
 
-@pytest.mark.parametrize(("values", "name"), [("A = 0; B = 1; C = 1;", "B"), ("A = 0; C = 1; B = 1;", "C")])
+@pytest.mark.parametrize(
+    ("values", "name"), [("A = 0; B = 1; C = 1;", "B"), ("A = 0; C = 1; B = 1;", "C")]
+)
 def test_of_several_names_of_one_number_of_an_enum_the_first_counts(values, name):
     kind = f"enum E {{ option allow_alias = true; {values} }}"
     message = "message M { E e = 1; repeated E more = 2; map<int32, E> by = 3; }"
     schema = Schema(7, PROTOBUF, f'syntax = "proto3"; {kind} {message}')
-    (row,) = decode_both(schema, [b"\x08\x01\x12\x02\x00\x01\x1a\x04\x08\x05\x10\x01"]).columns.to_pylist()
+    (row,) = decode_both(
+        schema, [b"\x08\x01\x12\x02\x00\x01\x1a\x04\x08\x05\x10\x01"]
+    ).columns.to_pylist()
     assert row == {"e": name, "more": ["A", name], "by": [(5, name)]}
