@@ -14,6 +14,7 @@ from broker.http.routes import Handler, Route
 from broker.registry.errors import (
     INVALID_LEVEL,
     INVALID_MODE,
+    INVALID_SCHEMA,
     NO_LEVEL_OF_ITS_OWN,
     NO_MODE_OF_ITS_OWN,
     NOT_PERMITTED,
@@ -126,9 +127,15 @@ async def _try(request: web.Request) -> web.StreamResponse:
     said = request.match_info.get("version")
     version = None if said is None else version_number(said)
     library = await current(request)
-    offered = await submitted(request, library, body, is_new=False)
-    question = library.comparison(subject, offered, version=version)
-    reasons = () if question is None else (await ask(request, question)).lines
+    library.check_trial(subject, version)
+    try:
+        offered = await submitted(request, library, body, is_new=False)
+        question = library.comparison(subject, offered, version=version)
+        reasons = [] if question is None else list((await ask(request, question)).lines)
+    except RegistryError as error:
+        if error.code != INVALID_SCHEMA or not flag(request, "verbose"):
+            raise
+        reasons = [str(error)]
     view: dict[str, object] = {"is_compatible": not reasons}
     if flag(request, "verbose"):
         view["messages"] = reasons

@@ -146,7 +146,8 @@ class SchemaLibrary:
         """
         level, _ = self.rules(subject)
         if version is not None:
-            numbers = [self.version(subject, version).version]
+            found = self.schemas.version(subject, version)
+            numbers = [] if found is None else [found.version]
         else:
             shown = self.schemas.versions(subject)
             numbers = shown if level.endswith("_TRANSITIVE") else shown[-1:]
@@ -159,6 +160,12 @@ class SchemaLibrary:
             assert found is not None
             earlier.append((number, needed.stored(found)))
         return CompareSchemas(level, offered.stored, tuple(earlier)) if earlier else None
+
+    def check_trial(self, subject: str, version: int | None) -> None:
+        """Raises RegistryError for a version that there is not; whatever is first in a subject may be
+        its latest."""
+        if version not in (None, LATEST) and self.schemas.version(subject, version) is None:
+            raise RegistryError(VERSION_NOT_FOUND, f"Version {version} not found.")
 
     def formatting(self, row: SchemaRow | SchemaVersion, wanted: str) -> FormatSchema | None:
         """Asks for the text in the format of `?format=`; None: it is the text itself."""

@@ -137,8 +137,30 @@ async def test_a_trial_says_why_and_registers_nothing() -> None:
         assert await registry.get("/subjects/s/versions") == [1]
         refused = await registry.refused("POST", path.replace("latest", "7"), {"schema": WIDER})
         assert refused == 40402
-        none = await registry.refused("POST", path.replace("/s/", "/n/"), {"schema": WIDER})
-        assert none == 40401
+        none = path.replace("/s/", "/n/")
+        refused = await registry.refused("POST", none.replace("latest", "1"), {"schema": WIDER})
+        assert refused == 40402
+
+
+async def test_a_trial_against_the_latest_of_a_subject_without_versions_is_compatible() -> None:
+    async with registry_of(Place()) as registry:
+        path = "/compatibility/subjects/s/versions/latest"
+        fits = (200, {"is_compatible": True})
+        assert await registry.ask("POST", path, {"schema": WIDER}) == fits
+        await registry.register("s", RECORD)
+        assert (await registry.ask("POST", path, {"schema": BROKEN}))[1]["is_compatible"] is False
+        await registry.ask("DELETE", "/subjects/s")
+        assert await registry.ask("POST", path, {"schema": BROKEN}) == fits
+
+
+async def test_a_trial_with_reasons_tells_what_is_no_schema_among_them() -> None:
+    async with registry_of(Place()) as registry:
+        await registry.register("s", RECORD)
+        path, body = "/compatibility/subjects/s/versions/latest", {"schema": '{"type":"rec"}'}
+        assert await registry.refused("POST", path, body) == 42201
+        status, told = await registry.ask("POST", f"{path}?verbose=true", body)
+        assert (status, told["is_compatible"]) == (200, False)
+        assert [line for line in told["messages"] if "rec" in line] == told["messages"] != []
 
 
 async def test_looking_up_finds_the_version_or_says_which_is_missing() -> None:
