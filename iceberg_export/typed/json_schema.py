@@ -131,6 +131,7 @@ def _kind(schema: dict[str, Any]) -> str:
     if len(kinds) != 1:
         return "json"
     kind = kinds.pop()
-    if kind == "string" and schema.get("format") in {"date-time", "date"}:
-        return str(schema["format"])
+    form = schema.get("format")
+    if kind == "string" and isinstance(form, str) and form in {"date-time", "date"}:
+        return form
     return kind if kind in {"object", "array", "string", "integer", "number", "boolean"} else "json"

@@ -61,7 +61,11 @@ def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.DataType:
 
 
 def struct_of(fields: list[tuple[str, pa.DataType]]) -> pa.DataType:
-    """Optional fields; a struct without any, which Parquet has not, is a boolean: it is there."""
+    """Optional fields; a struct without any, which Parquet has not, is a boolean: it is there. Raises
+    SchemaError for a name that no column can have."""
+    for name, _ in fields:
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise SchemaError(f"the field {name!r} has half a surrogate pair: no column can")
     return pa.struct([pa.field(name, kind) for name, kind in fields]) if fields else BOOL
 
 

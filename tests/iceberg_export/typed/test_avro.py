@@ -323,6 +323,10 @@ def test_types_of_references_are_known():
             "itself",
         ),
         ('{"type": "record", "name": "R"}', "a list of fields"),
+        (
+            '{"type": "record", "name": "R", "fields": [{"name": "\\udfff", "type": "int"}]}',
+            "half a surrogate pair",
+        ),
         ('{"type": "array", "items": "null"}', "holds nothing"),
         ('{"type": "fixed", "name": "F", "size": 0}', "no size"),
         ('{"type": "enum", "name": "E", "symbols": []}', "no symbols"),

@@ -248,6 +248,7 @@ def test_references_by_anchor_and_by_id_are_followed():
         ("3", "an object, true or false"),
         ('{"$ref": "elsewhere.json"}', "leads nowhere"),
         ('{"$ref": "#/$defs/none"}', "leads nowhere"),
+        ('{"properties": {"\\ud800": {"type": "integer"}}}', "half a surrogate pair"),
     ],
 )
 def test_schemas_that_make_no_table_are_refused_with_the_reason(schema, sentence):
@@ -284,3 +285,9 @@ def test_the_calendar_is_that_of_the_reference_to_its_edges():
     ).bad_values
     for day in days:
         decode_both(of(ORDER), [b'{"day": "%s"}' % day.encode()] * 2)
+
+
+def test_a_format_that_is_no_text_says_nothing():
+    for form in (["date"], {"date": 1}, 3, None):
+        schema = of({"properties": {"a": {"type": "string", "format": form}}})
+        assert decode_both(schema, [b'{"a": "x"}']).columns.to_pylist() == [{"a": "x"}]
