@@ -5,7 +5,7 @@ Iceberg reads old files under the wider type (int to long, float to double, a de
 also inside of structs, lists and maps. All else (text where there were numbers) refuses the
 whole schema, in one sentence that names the column; its records are dead letters then. So does a
 name that differs from another one of its struct only in case: Spark takes the two for the same and
-reads nothing of the table any more.
+reads nothing of the table any more; and one with a dot that reads like the path of another column.
 
 A *portable* table has no types that some engine cannot read: a time of day becomes text. One that
 has them keeps them.
@@ -17,7 +17,8 @@ all, so that every exporter comes to the same columns. Applying the same schemas
 nothing. Pure, in Arrow's types; `schema.grow` makes it a commit of the table.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -91,6 +92,7 @@ def evolve(
         try:
             grown = _with_fields(columns, wanted[key], growth, edits)
             _check_count(columns, grown)
+            _check_paths(columns, grown)
         except IncompatibleColumnError as error:
             refused[key] = str(error)
         else:
@@ -108,6 +110,36 @@ def _check_count(before: Mapping[str, pa.DataType], after: Mapping[str, pa.DataT
         raise IncompatibleColumnError(
             f"the table would have {count} columns, nested ones counted, at most {COLUMNS_MAX}"
         )
+
+
+def _check_paths(before: Mapping[str, pa.DataType], after: Mapping[str, pa.DataType]) -> None:
+    """Raises IncompatibleColumnError where a name with a dot reads like a column in another one, and did
+    not before: Iceberg knows columns by such paths, and has no schema with two of a path."""
+    if after == before:
+        return
+    if twice := _twice(after) - _twice(before):
+        raise IncompatibleColumnError(
+            f"column {min(twice)} would be there twice, as a field with a dot in its name and as one within"
+            " another; give the field another name"
+        )
+
+
+def _twice(columns: Mapping[str, pa.DataType]) -> set[str]:
+    counts = Counter(path.casefold() for path in _paths(columns.items(), ""))
+    return {path for path, count in counts.items() if count > 1}
+
+
+def _paths(columns: Iterable[tuple[str, pa.DataType]], above: str) -> Iterator[str]:
+    """All columns as Iceberg calls them."""
+    for name, kind in columns:
+        path = f"{above}{name}"
+        yield path
+        if pa.types.is_struct(kind):
+            yield from _paths([(one.name, one.type) for one in kind], f"{path}.")
+        elif pa.types.is_map(kind):
+            yield from _paths([("key", kind.key_type), ("value", kind.item_type)], f"{path}.")
+        elif pa.types.is_large_list(kind):
+            yield from _paths([("element", kind.value_type)], f"{path}.")
 
 
 def _with_fields(

@@ -276,6 +276,23 @@ def test_fields_that_begin_like_ours_get_another_name_and_keys_are_structs(here,
     ]
 
 
+def test_a_field_with_a_dot_is_a_column_unless_it_reads_like_another_ones(here, registry):
+    here.world.configs["orders"] = {"value.mode": "json"}
+    inner = {"type": "object", "properties": {"b": {"type": "integer"}}}
+    one = registry.register(
+        "orders-value", {"properties": {"a.c": {"type": "integer"}, "a": inner}}, "JSON"
+    )
+    two = registry.register("orders-value", {"properties": {"a.b": {"type": "integer"}}}, "JSON")
+    here.send(framed(one, b'{"a.c": 1, "a": {"b": 2}}'), framed(two, b'{"a.b": 3}'))
+    report = here.export()
+    assert (report.rows, report.dead) == (1, 1)
+    assert here.columns("a.c", "a") == [(1, {"b": 2})]
+    ((code, message),) = here.dead("error_code", "error_message")
+    assert code == "INCOMPATIBLE"
+    assert "column a.b would be there twice" in message
+    assert here.verify().problems == ()
+
+
 def test_the_nested_layout_is_one_struct_that_grows(here, registry):
     here.world.configs["orders"]["layout"] = "nested"
     one = registry.register("orders-value", ORDER_1)

@@ -95,6 +95,21 @@ def test_all_that_iceberg_has_is_given_to_whom_asks_for_it():
             [("a", pa.list_(pa.struct([("x", INT), ("X", INT)])))],
             "column a.element.X differs from a.element.x only in case",
         ),
+        (
+            [("a", pa.struct([("b", INT)]))],
+            [("a.B", INT)],
+            "column a.b would be there twice",
+        ),
+        (
+            [],
+            [("l", pa.list_(INT)), ("l.element", INT)],
+            "column l.element would be there twice",
+        ),
+        (
+            [("s", pa.struct([("m.value.x", INT)]))],
+            [("s", pa.struct([("m", pa.map_(TEXT, pa.struct([("x", INT)])))]))],
+            "column s.m.value.x would be there twice",
+        ),
     ],
 )
 def test_names_that_differ_only_in_case_are_refused_before_the_table_has_both(table, schema, said):
@@ -263,3 +278,8 @@ def test_a_table_grows_to_a_bounded_number_of_columns_and_what_it_has_may_still_
     assert found.refused == dict.fromkeys(
         (1, 3), "the table would have 5 columns, nested ones counted, at most 4"
     )
+
+
+def test_names_with_dots_that_read_like_no_other_column_are_columns():
+    wanted = {1: [pa.field("a.b", INT), pa.field("a", pa.struct([("c", INT)]))]}
+    assert not evolve(pa.schema([]), wanted, may_grow=True).refused
