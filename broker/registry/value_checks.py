@@ -23,7 +23,7 @@ from protocol.schemas.frames import message_path
 from protocol.schemas.json_readers import refuse_constant
 from protocol.schemas.json_values import json_check
 from protocol.schemas.protobuf import parse_protobuf
-from protocol.schemas.protobuf_values import message_at
+from protocol.schemas.protobuf_values import message_at, methods_of
 
 WhyNot = Callable[[bytes], str]
 REASON_CHARACTERS_MAX: Final = 300
@@ -75,10 +75,12 @@ def _protobuf(text: str, references: Mapping[str, str]) -> WhyNot:
         except (ProtocolError, IndexError):
             return "it does not begin with the path of a message of its file"
         try:
-            message = messages[path].FromString(data[at:])
+            methods = methods_of(messages[path])
+            message = messages[path]()
+            methods.MergeFromString(message, data[at:])
         except DecodeError as error:
-            return _cut(f"it is no {messages[path].DESCRIPTOR.full_name}: {error}")
-        missing = message.FindInitializationErrors()
+            return _cut(f"it is no {message_at(file, path).full_name}: {error}")
+        missing = methods.FindInitializationErrors(message)
         return _cut(f"it lacks {', '.join(missing)}") if missing else ""
 
     return why_not_protobuf

@@ -30,6 +30,7 @@ from iceberg_export.typed.inferred_rows import Inferred, place
 from iceberg_export.typed.json_schema import JsonType
 from iceberg_export.typed.proto_schema import ProtoField, ProtoMessage, ProtoType
 from iceberg_export.typed.types import TEXT, VALUE
+from protocol.schemas.protobuf_values import methods_of
 
 LONG_MAX = (1 << 63) - 1
 DAY_MICROS = 86_400_000_000
@@ -457,13 +458,15 @@ def _days(year: int, month: int, day: int) -> int | None:
 
 def _proto_decoder(shape: ProtoMessage) -> Decoder:
     message_class = message_factory.GetMessageClass(shape.descriptor)
+    methods = methods_of(message_class)
 
     def decode(payload: bytes, cells: Cells) -> dict[str, Any]:
+        message = message_class()
         try:
-            message = message_class.FromString(payload)
+            methods.MergeFromString(message, payload)
         except DecodeError as error:
             raise UndecodableError("the value is no such Protobuf message") from error
-        if not message.IsInitialized():
+        if not methods.IsInitialized(message):
             raise UndecodableError("the Protobuf message lacks a required field")
         return {field.name: _proto_field(field, message, cells) for field in shape.type.fields}
 
@@ -483,7 +486,7 @@ def _proto_field(field: ProtoField, message: Any, cells: Cells) -> Any:
         ]
     if field.is_list:
         return [_proto(field.type, one, cells) for one in value]
-    if field.has_presence and not message.HasField(field.name):
+    if field.has_presence and not methods_of(type(message)).HasField(message, field.name):
         return None
     return _proto(field.type, value, cells)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from google.protobuf import json_format, message_factory
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from protocol.schemas.frames import MessagePath
 
@@ -41,6 +41,14 @@ def path_of(file: Any, name: str) -> MessagePath:
 def _written(message: Any) -> list[Any]:
     """Java's serializer counts the messages that are written; those of maps are made up."""
     return [one for one in message.nested_types if not one.GetOptions().map_entry]
+
+
+def methods_of(message_class: Any) -> Any:
+    """Returns the class whose methods a message has, to be called as `methods.IsInitialized(message)`: a field
+    or a type of a message may have the name of a method, and stands before it."""
+    below = message_class.__mro__[1]
+    # The runtime in Python has the methods in each message's own class.
+    return message_class if below is Message else below
 
 
 def message_reader(descriptor: Any) -> Callable[[bytes], Any]:

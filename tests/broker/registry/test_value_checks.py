@@ -55,6 +55,15 @@ def test_an_avro_schema_may_name_types_of_its_references():
     assert check(b"\2" + ORDER)
 
 
+def test_a_protobuf_message_may_have_fields_and_types_with_the_names_of_the_runtimes_methods():
+    fields = "optional bool FindInitializationErrors = 1; required int32 id = 2; optional int32 DESCRIPTOR = 3;"
+    proto = f'syntax = "proto2"; message M {{ {fields} message FromString {{}} }}'
+    check = why_not(SchemaKind.PROTOBUF, proto, {})
+    assert check(b"\0\x08\x01\x10\x01\x18\x01") == ""
+    assert check(b"\0\x08\x01") == "it lacks id"
+    assert check(b"\0\xff").startswith("it is no M: ")
+
+
 def test_a_protobuf_value_is_of_the_message_that_it_names():
     check = why_not(SchemaKind.PROTOBUF, PROTO, {})
     assert check(b"\0\x12\x03Ulm") == ""

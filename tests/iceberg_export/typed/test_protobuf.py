@@ -312,3 +312,15 @@ def test_of_several_names_of_one_number_of_an_enum_the_first_counts(values, name
         schema, [b"\x08\x01\x12\x02\x00\x01\x1a\x04\x08\x05\x10\x01"]
     ).columns.to_pylist()
     assert row == {"e": name, "more": ["A", name], "by": [(5, name)]}
+
+
+def test_fields_and_types_may_have_the_names_of_the_runtimes_methods():
+    fields = (
+        "bool HasField = 1; bool IsInitialized = 2; optional int32 a = 3; int32 DESCRIPTOR = 4;"
+    )
+    nested = "message FromString {} enum Kind { MergeFromString = 0; }"
+    schema = Schema(7, PROTOBUF, f'syntax = "proto3"; message M {{ {fields} {nested} }}')
+    decoded = decode_both(schema, [b"\x08\x01\x10\x01\x18\x02\x20\x03", b"\xff"])
+    first = {"HasField": True, "IsInitialized": True, "a": 2, "DESCRIPTOR": 3}
+    assert decoded.columns.to_pylist() == [first, dict.fromkeys(first)]
+    assert [one.row for one in decoded.bad_values] == [1]
