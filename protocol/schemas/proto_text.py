@@ -3,7 +3,7 @@
 `parse_proto` reads one file of syntax proto2 or proto3 into a FileDescriptorProto, as protoc's
 parser does: names of types are left as they are written, a descriptor pool resolves them (C++'s
 scoping rules). `load_files` does that for a file and what it imports; the well-known types are
-those of the runtime.
+those of the runtime, and two files of Confluent's are known, too (`BUILT_IN`).
 
 Options are read over, but for `packed`, `default`, `json_name`, `deprecated` and `map_entry`'s own;
 services and custom options say nothing about data. Left out: editions, groups, and descriptors of
@@ -30,6 +30,21 @@ WELL_KNOWN: Final[dict[str, bytes]] = {
         *("struct", "timestamp", "type", "wrappers"),
     )
 }
+
+BUILT_IN: Final[dict[str, str]] = {
+    "confluent/meta.proto": """
+        syntax = "proto3";
+        package confluent;
+        message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+        """,
+    "confluent/type/decimal.proto": """
+        syntax = "proto3";
+        package confluent.type;
+        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
+        """,
+}
+"""What Confluent's registry knows besides, and its clients therefore never register: Kafka Connect's converter
+imports both. Extensions are left out, as everywhere."""
 
 SCALARS: Final[dict[str, Any]] = {
     name: FieldProto.Type.Value(f"TYPE_{name.upper()}")
@@ -83,6 +98,8 @@ def _add(
         parsed = parse_proto(texts[name], name)
     elif name in WELL_KNOWN:
         parsed = descriptor_pb2.FileDescriptorProto.FromString(WELL_KNOWN[name])
+    elif name in BUILT_IN:
+        parsed = parse_proto(BUILT_IN[name], name)
     else:
         raise SchemaError(f"{above[-1] if above else name} imports {name}, which is not known")
     for dependency in parsed.dependency:

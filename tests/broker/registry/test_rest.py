@@ -153,6 +153,16 @@ async def test_a_trial_against_the_latest_of_a_subject_without_versions_is_compa
         assert await registry.ask("POST", path, {"schema": BROKEN}) == fits
 
 
+async def test_a_protobuf_schema_of_kafka_connect_needs_no_references() -> None:
+    imports = 'import "confluent/meta.proto"; import "confluent/type/decimal.proto";'
+    text = f'syntax = "proto3"; {imports} message V {{ confluent.type.Decimal d = 1; %s }}'
+    async with registry_of(Place()) as registry:
+        proto = {"schemaType": "PROTOBUF"}
+        first = await registry.register("s", text % "", **proto)
+        # The second is compared with the first: both are read again from what is kept.
+        assert await registry.register("s", text % "int32 n = 2;", **proto) > first
+
+
 async def test_a_trial_with_reasons_tells_what_is_no_schema_among_them() -> None:
     async with registry_of(Place()) as registry:
         await registry.register("s", RECORD)

@@ -105,3 +105,35 @@ def test_a_default_of_a_repeated_field_is_refused_as_protoc_does(kind):
 def test_a_number_of_thousands_of_digits_is_refused():
     with pytest.raises(SchemaError, match="no number of 64 bits"):
         parse_proto(f"enum e {{ a = 0x{'f' * 5000}; }}", "f")
+
+
+CONNECT = """
+syntax = "proto3";
+import "confluent/meta.proto";
+import "confluent/type/decimal.proto";
+message Value {
+  option (confluent.message_meta) = { doc: "a row" };
+  confluent.type.Decimal price = 1 [(confluent.field_meta) = { params: [
+    { value: "2", key: "scale" }, { value: "10", key: "precision" } ] }];
+  int32 small = 2 [(confluent.field_meta) = { params: { key: "connect.type", value: "int16" } }];
+  confluent.Meta meta = 3;
+}
+"""
+
+
+def test_what_kafka_connect_imports_is_known_without_references():
+    _, file = load_files(CONNECT, {})
+    fields = file.message_types_by_name["Value"].fields_by_name
+    assert [(one.name, one.number) for one in fields["price"].message_type.fields] == [
+        ("value", 1),
+        ("precision", 2),
+        ("scale", 3),
+    ]
+    assert fields["meta"].message_type.full_name == "confluent.Meta"
+
+
+def test_a_reference_stands_before_what_is_known_by_itself():
+    own = 'syntax = "proto3"; package confluent.type; message Decimal { string text = 1; }'
+    _, file = load_files(CONNECT, {"confluent/type/decimal.proto": own})
+    price = file.message_types_by_name["Value"].fields_by_name["price"]
+    assert [one.name for one in price.message_type.fields] == ["text"]
