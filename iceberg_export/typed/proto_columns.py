@@ -81,8 +81,6 @@ def proto_columns(
 def _fields(shape: ProtoType, messages: _Messages, *, in_map: bool = False) -> list[pa.Array]:
     """A column per field. Entries of maps have all fields, absent ones being empty."""
     fields = shape.fields
-    if not fields:
-        return []
     oneofs = {name: number for number, name in enumerate({one.oneof for one in fields}, 1)}
     repeated = [one for one in fields if _is_repeated(one)]
     table = np.array(
@@ -97,7 +95,7 @@ def _fields(shape: ProtoType, messages: _Messages, *, in_map: bool = False) -> l
             for one in fields
         ],
         np.int64,
-    )
+    ).reshape(len(fields), 5)  # Of none, too: what is no message is odd whatever its fields.
     count = len(messages.starts)
     single = (
         np.zeros((len(fields), count), np.int64),

@@ -324,3 +324,19 @@ def test_fields_and_types_may_have_the_names_of_the_runtimes_methods():
     first = {"HasField": True, "IsInitialized": True, "a": 2, "DESCRIPTOR": 3}
     assert decoded.columns.to_pylist() == [first, dict.fromkeys(first)]
     assert [one.row for one in decoded.bad_values] == [1]
+
+
+def test_what_is_no_message_is_told_of_messages_without_fields_too():
+    text = 'syntax = "proto3"; message Empty {} message M { Empty e = 1; repeated Empty many = 2; }'
+    schema = Schema(7, PROTOBUF, text)
+    payloads = [b"\x08\x01", b"", b"\x82\xb7\x0e\xee"]
+    alone = decode_both(schema, payloads)
+    assert [one.row for one in alone.bad_values] == [2]
+    inner = [b"\x0a%c%s" % (len(one), one) for one in payloads]
+    many = [b"\x12\x00\x12%c%s" % (len(one), one) for one in payloads]
+    within = decode_both(
+        schema._replace(text=text.replace("message Empty {} ", "") + "message Empty {}"),
+        inner + many,
+    )
+    assert [one.row for one in within.bad_values] == [2, 5]
+    assert within.columns.to_pylist()[1] == {"e": True, "many": []}
