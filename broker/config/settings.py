@@ -342,14 +342,14 @@ def load(
     given = {name: Given(text, sources.DEFAULT) for name, text in defaults.items()}
     try:
         if toml is not None:
-            given |= sources.of_toml(*toml, mistakes, is_kafkas=_is_kafkas_alone)
+            _lay(given, sources.of_toml(*toml, mistakes, is_kafkas=_is_kafkas_alone))
         if properties is not None:
-            given |= _known(sources.of_properties(*properties), warnings)
+            _lay(given, _known(sources.of_properties(*properties), warnings))
     except ValueError as error:
         # What the file would have said is not known, so there is nothing more to judge.
         raise SettingsError([str(error)]) from error
-    given |= sources.of_environ(environ)
-    given |= sources.of_flags(flags, mistakes)
+    _lay(given, sources.of_environ(environ))
+    _lay(given, sources.of_flags(flags, mistakes))
     ours, kafkas = _sort_out(given, mistakes)
     nodes = listeners.take_node_counts(kafkas, mistakes)
     parsed = kafka_settings.parse({name: item.text for name, item in kafkas.items()})
@@ -507,6 +507,14 @@ def _contradictions(ours: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _lay(given: dict[str, Given], later: Mapping[str, Given]) -> None:
+    """Put a later source over the earlier ones. Its names go to the end: one setting may have two
+    names (with `kafka.` before it, and without), and the last of them counts."""
+    for name, item in later.items():
+        given.pop(name, None)
+        given[name] = item
+
+
 def _sort_out(
     given: Mapping[str, Given], mistakes: list[str]
 ) -> tuple[dict[str, Given], dict[str, Given]]:
@@ -515,11 +523,11 @@ def _sort_out(
     kafkas: dict[str, Given] = {}
     for name, item in given.items():
         if name.startswith("kafka."):
-            kafkas[name.removeprefix("kafka.")] = item
+            _lay(kafkas, {name.removeprefix("kafka."): item})
         elif name in BY_NAME:
             ours[name] = item
         elif kafka_settings.is_known(name):
-            kafkas[name] = item
+            _lay(kafkas, {name: item})
         else:
             hint = values.did_you_mean(name, [*BY_NAME, *kafka_settings.TABLE])
             text = f'there is no setting named "{name}" (from {item.origin}){hint}'

@@ -58,6 +58,17 @@ def test_flag_wins_over_environment() -> None:
     assert loaded.zone == "of-flag"
 
 
+def test_the_later_source_wins_whichever_of_its_two_names_a_setting_has_there() -> None:
+    toml, environ = "[kafka]\nnum.partitions = 1", {"FRAZIL_NUM_PARTITIONS": "2"}
+    assert settings_of(toml=toml, environ=environ).kafka.num_partitions == 2
+    flag = "kafka.num.partitions=3"
+    assert settings_of(flag, toml=toml, environ=environ).kafka.num_partitions == 3
+    environ = {"FRAZIL_KAFKA_NUM_PARTITIONS": "2"}
+    flags = ("num.partitions=3", "kafka.num.partitions=4")
+    assert settings_of(*flags[:1], toml=toml, environ=environ).kafka.num_partitions == 3
+    assert settings_of(*flags, toml=toml, environ=environ).kafka.num_partitions == 4
+
+
 def test_kafka_setting_is_taken_under_its_own_name_from_each_source() -> None:
     assert settings_of("num.partitions=7").kafka.num_partitions == 7
     assert settings_of(toml="[kafka]\nnum.partitions = 7").kafka.num_partitions == 7
