@@ -44,7 +44,8 @@ def parse(text: str) -> Page:
     page: Page = {}
     helped = ("", "")
     family: Family | None = None
-    for line in text.splitlines():
+    # Not `splitlines`: what clients call themselves may have its other breaks (U+2028) in it.
+    for line in text.split("\n"):
         if line.startswith("# HELP "):
             name, _, told = line[7:].partition(" ")
             helped = (name, told)

@@ -1,8 +1,10 @@
 """The metrics of several agents as one page, which Prometheus' own parser reads."""
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.telemetry.series import labels_of
 from broker.workers.joined_metrics import JoinedMetrics
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -102,6 +104,21 @@ def test_what_clients_pushed_is_not_summed_and_a_label_of_theirs_does_not_break_
     for name in ("w1", "w2"):
         labels = (("client", "c"), ("exported_worker", "mine"), ("worker", name))
         assert found["org_apache_kafka_sent_total", labels] == 100
+
+
+@pytest.mark.parametrize("broken", ["\r", "\x0b", "\x1e", "\x85", "\u2028"])
+def test_a_name_of_a_client_with_something_like_a_line_break_does_not_break_the_page(
+    broken: str,
+) -> None:
+    joined = two()
+    labels = labels_of("an-id", f"a{broken}b", "librdkafka").decode()
+    pushed = (
+        f"# HELP kafka_client_x x\n# TYPE kafka_client_x gauge\nkafka_client_x{{{labels}}} 5.0\n"
+    )
+    joined.take("w1", page_of(requests=1, connections=1) + pushed)
+    told = [line for line in joined.page().split("\n") if line.startswith("kafka_client_x")]
+    assert told == [f'kafka_client_x{{worker="w1",{labels}}} 5.0']
+    assert all(line.startswith(("# ", "frazil_", *told)) for line in joined.page().split("\n")[:-1])
 
 
 def test_numbers_that_are_none_are_written_as_prometheus_has_them() -> None:
