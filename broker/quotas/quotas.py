@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.quotas.entities import address_quota, quota_of, told_name
-from broker.quotas.rates import SECOND_MS, Window
+from broker.quotas.rates import SECOND_MS, THROTTLE_MS_MAX, Window
 from broker.quotas.sensors import AnySensor, BucketSensor, Sensor, Sensors
 from coordinator.commands.config_commands import Quota
 from coordinator.tables.administration.client_quotas import ClientQuotas
@@ -22,8 +22,6 @@ from protocol.types import POSITION_ZERO
 CLIENTS_MAX: Final = 10_000
 PERCENT_PER_NS: Final = 100 / 1e9
 """Of a second of the loop."""
-THROTTLE_MS_MAX: Final = (1 << 31) - 1
-"""What an answer has room for."""
 ANY_BYTES: Final = 1 << 62
 _PRINCIPAL_TYPE: Final = "User:"
 

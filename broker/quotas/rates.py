@@ -12,6 +12,8 @@ from collections import deque
 from typing import Final, NamedTuple
 
 SECOND_MS: Final = 1_000
+THROTTLE_MS_MAX: Final = (1 << 31) - 1
+"""What an answer has room for."""
 
 
 class Window(NamedTuple):
@@ -107,7 +109,11 @@ class TokenBucket:
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
         """Until what was overdrawn is made up for; 0: it is not overdrawn."""
-        return max(0, round(-self.tokens(quota, now_ms) / quota * SECOND_MS))
+        missing = -self.tokens(quota, now_ms) * SECOND_MS
+        # Not by dividing first: a quota may be as small as a number can be, and a part of it 0.
+        if missing >= quota * THROTTLE_MS_MAX:
+            return THROTTLE_MS_MAX
+        return max(0, round(missing / quota))
 
     def missing(self, quota: float, now_ms: int) -> float:
         """What there is not, by the seconds of a full one."""

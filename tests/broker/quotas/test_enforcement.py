@@ -367,3 +367,19 @@ async def test_metrics_tell_of_those_who_were_here_last_when_there_are_many(worl
             await produced(one.connect(), batch(bytes(100)), client_id=f"client{number}")
         told = quota_metrics.used(one.node.quotas, Quota.PRODUCER_BYTE_RATE)
         assert set(told) == {("", "client2"), ("", "client3")}
+
+
+@pytest.mark.parametrize(
+    "quota", [Quota.REQUEST_PERCENTAGE, Quota.CONTROLLER_MUTATION_RATE, Quota.PRODUCER_BYTE_RATE]
+)
+async def test_who_has_next_to_no_quota_waits_and_is_answered_all_the_same(quota, world):
+    async with limited(world, quota, 1e-308) as one:
+        client = one.connect()
+        assert await produced(client, batch(bytes(BYTES))) >= 0
+        assert (await one.connect().call(apis.METADATA, 9, requests.metadata("t"))).topics
+        topics = [CreatePartitionsTopic(name="t", count=count) for count in (2, 3)]
+        for topic in topics:
+            request = CreatePartitionsRequest(topics=[topic], timeout_ms=1_000)
+            (result,) = (await one.connect().call(apis.CREATE_PARTITIONS, 3, request)).results
+            assert result.error_code in (ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        assert one.node.stats.failed_handlers == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.quotas.rates import Rate, TokenBucket, Window
+from broker.quotas.rates import THROTTLE_MS_MAX, Rate, TokenBucket, Window
 
 KAFKAS = Window(samples=11, sample_ms=1_000)
 START_MS = 5_000_000
@@ -46,6 +46,13 @@ def test_a_bucket_is_full_at_first_and_overdrawn_once():
     assert bucket.throttle_ms(2, START_MS) == 4_000
     assert bucket.throttle_ms(2, START_MS + 3_000) == 1_000
     assert bucket.throttle_ms(2, START_MS + 4_000) == 0
+
+
+@pytest.mark.parametrize("quota", [1e-300, 5e-324, 5e-324 / 2])
+def test_of_a_quota_that_is_next_to_nothing_one_waits_as_long_as_can_be_told(quota):
+    bucket = TokenBucket(KAFKAS.whole_ms)
+    bucket.take(1, quota, START_MS)
+    assert bucket.throttle_ms(quota, START_MS) == THROTTLE_MS_MAX
 
 
 def test_a_bucket_never_holds_more_than_its_burst():
