@@ -8,6 +8,7 @@ agents, the workers of their jobs, and commands that look at something.
 import contextlib
 import os
 import resource
+import signal
 import sys
 import sysconfig
 import time
@@ -63,6 +64,19 @@ def loop_factory() -> "Callable[[], AbstractEventLoop]":
         return asyncio.new_event_loop
     factory: Callable[[], AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+def signals_to_leave() -> list[signal.Signals]:
+    """After which an agent leaves in order: those after which Kafka's broker does. Whoever was started by `nohup`
+    goes on when its terminal ends."""
+    kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([] if kept else [signal.SIGHUP])]
+
+
+def ignore_hangups(loop: "AbstractEventLoop") -> None:
+    """From now on: who is leaving already is told again by the shell, or by the terminal, and need not end sooner."""
+    loop.remove_signal_handler(signal.SIGHUP)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def raise_descriptors() -> int | None:

@@ -23,11 +23,13 @@ from broker.config.settings import Loaded, Settings
 from broker.doors import Reserved
 from broker.environment import (
     boot_ms,
+    ignore_hangups,
     loop_factory,
     loop_ns,
     now_ms,
     open_adapters,
     raise_descriptors,
+    signals_to_leave,
     software_version,
 )
 from coordinator.log.metadata_log import MetadataLog
@@ -75,8 +77,8 @@ def run(
 
     `reserved`: its ports, so far as they are ajar already. `announce` is called when clients are
     served, and `prepare` has ended, which may ask the agent for something and raise AgentError.
-    SIGTERM and SIGINT make it leave; a second one ends it at once, unless it is one of several,
-    whose supervisor says so.
+    SIGTERM, SIGINT and SIGHUP make it leave; a second one of the first two ends it at once, unless
+    it is one of several, whose supervisor says so.
     Raises AgentError and ValueError, each with a sentence.
     """
     settings = loaded.settings
@@ -164,10 +166,11 @@ def _on_signals(agent: Agent, tasks: asyncio.TaskGroup, *, patient: bool) -> Non
         if asked:
             os._exit(128 + number)
         asked = True
+        ignore_hangups(loop)
         logger.info("%s: leaving", signal.Signals(number).name)
         tasks.create_task(agent.stop())
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals_to_leave():
         loop.add_signal_handler(number, leave, number)
 
 

@@ -266,7 +266,7 @@ def _serve(options: argparse.Namespace) -> int:
     if count == 1:
         return _run(loaded, greet=_serving)
     try:
-        return supervisor.run(loaded, texts, count, announce=lambda line: print(line, flush=True))
+        return supervisor.run(loaded, texts, count, announce=_announce)
     except supervisor.WorkersError as error:
         raise FailedError(str(error)) from error
 
@@ -274,6 +274,14 @@ def _serve(options: argparse.Namespace) -> int:
 def _serving(listening: dict[str, tuple[str, int]]) -> str:
     at = " ".join(f"{name}={host}:{port}" for name, (host, port) in listening.items())
     return f"serving {at}"
+
+
+def _announce(line: str) -> None:
+    """Say it on standard output; who cannot hear it (a full disk, a pipe that nobody reads) ends no agent."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(
@@ -300,7 +308,7 @@ def _run(
         return process.run(
             loaded,
             reserved=reserved,
-            announce=lambda agent: print(greet(agent.listening()), flush=True),
+            announce=lambda agent: _announce(greet(agent.listening())),
             prepare=prepare or process.nothing,
         )
     except AgentError as error:

@@ -79,7 +79,7 @@ def _received(connection: socket.socket, length: int) -> bytes:
 def _give_way() -> None:
     # Ctrl-C reaches all processes of a terminal, and SIGTERM all of a service: what ends this one is
     # its agent, by closing the socket.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)

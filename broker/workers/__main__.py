@@ -27,7 +27,7 @@ LEFT, FAILED, MISUSED = 0, 1, 2
 def main() -> int:
     """Be a worker until it has left; the exit code."""
     # They reach all processes of a terminal, or of a service: the supervisor says what follows.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
         connection = socket.socket(fileno=os.dup(0))

@@ -23,7 +23,14 @@ from broker import logs
 from broker.config.settings import Loaded, Settings
 from broker.config.values import SettingsError
 from broker.doors import fault_of_address
-from broker.environment import available_cores, boot_ms, software_version, spawn_module
+from broker.environment import (
+    available_cores,
+    boot_ms,
+    ignore_hangups,
+    signals_to_leave,
+    software_version,
+    spawn_module,
+)
 from broker.workers import joined_readiness, orphans, seats
 from broker.workers.joined_metrics import JoinedMetrics
 from broker.workers.life import Life, Spawn
@@ -183,7 +190,7 @@ class Supervisor:
     async def run(self) -> int:
         """Until all workers have ended; 0 when each left by itself. Raises WorkersError."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in signals_to_leave():
             loop.add_signal_handler(number, self._signalled, number)
         async with asyncio.TaskGroup() as tasks:
             ending = tasks.create_task(self._end_in_time())
@@ -206,6 +213,7 @@ class Supervisor:
             for life in self._lives.values():
                 life.kill()
             os._exit(128 + number)
+        ignore_hangups(asyncio.get_running_loop())
         logger.info("%s: leaving", signal.Signals(number).name)
         self.leave()
 

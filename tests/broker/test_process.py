@@ -1,5 +1,6 @@
 """`frazil dev` as a process: signals, kill -9, used ports, and the ports it prints."""
 
+import os
 import re
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,15 +17,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parent.parent.parent
+TALKATIVE = ("--set", "logs.level=info")
 
 
 class Dev:
     """A running `frazil dev --port 0`."""
 
-    def __init__(self, data: Path, *more: str) -> None:
+    def __init__(self, data: Path, *more: str, **of_process: Any) -> None:
         self.log = data.with_suffix(".log").open("w+")
         command = [sys.executable, "-m", "broker", "dev", "--port", "0", "--data", str(data), *more]
-        self.child = subprocess.Popen(command, cwd=ROOT, stdout=self.log, stderr=subprocess.STDOUT)
+        out = {"stdout": self.log, "stderr": self.log} | of_process
+        self.child = subprocess.Popen(command, cwd=ROOT, **out)
 
     @property
     def printed(self) -> str:
@@ -45,8 +49,8 @@ class Dev:
 
 
 @contextmanager
-def dev(data: Path, *more: str) -> Iterator[Dev]:
-    agent = Dev(data, *more)
+def dev(data: Path, *more: str, **of_process: Any) -> Iterator[Dev]:
+    agent = Dev(data, *more, **of_process)
     try:
         yield agent
     finally:
@@ -88,7 +92,7 @@ def consume(port: int, count: int) -> list[int]:
     return values
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_it_clean_and_the_data_stays(tmp_path: Path, number: int) -> None:
     with dev(tmp_path / "data") as agent:
         produce(agent.port(), 10)
@@ -97,6 +101,55 @@ def test_a_signal_stops_it_clean_and_the_data_stays(tmp_path: Path, number: int)
         assert "WARNING" not in agent.printed
     with dev(tmp_path / "data") as agent:
         assert consume(agent.port(), 10) == list(range(10))
+
+
+def test_a_terminal_that_ends_and_says_so_twice_to_all_has_it_leave_in_order(
+    tmp_path: Path,
+) -> None:
+    with dev(tmp_path / "data", *TALKATIVE, start_new_session=True) as agent:
+        agent.port()
+        _until(agent, "the jobs have a replica")
+        for _ in range(2):
+            os.killpg(agent.child.pid, signal.SIGHUP)
+            time.sleep(0.05)
+        assert agent.child.wait(60) == 0
+        assert "SIGHUP: leaving" in agent.printed
+        assert "WARNING" not in agent.printed
+
+
+def test_who_was_started_by_nohup_goes_on_when_its_terminal_ends(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with dev(tmp_path / "data") as agent:
+            port = agent.port()
+            agent.child.send_signal(signal.SIGHUP)
+            produce(port, 10)
+            assert agent.ended(signal.SIGTERM) == 0
+            assert "SIGHUP" not in agent.printed
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_who_cannot_say_that_it_serves_since_the_disk_is_full_serves_all_the_same(
+    tmp_path: Path,
+) -> None:
+    with (
+        Path("/dev/full").open("w") as full,
+        dev(tmp_path / "data", *TALKATIVE, stdout=full) as agent,
+    ):
+        _until(agent, "the jobs have a replica")
+        assert agent.child.poll() is None
+        assert agent.ended(signal.SIGTERM) == 0
+        assert "Traceback" not in agent.printed
+
+
+def _until(agent: Dev, said: str) -> None:
+    """It has said this."""
+    deadline = time.monotonic() + 60
+    while said not in agent.printed:
+        assert agent.child.poll() is None, agent.printed
+        assert time.monotonic() < deadline, agent.printed
+        time.sleep(0.05)
 
 
 def test_after_kill_9_everything_acknowledged_is_there(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -131,7 +131,14 @@ async def test_a_worker_that_refuses_its_settings_ends_all_with_what_it_said() -
         assert here.fakes.count == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture(autouse=True)
+def hangups() -> Iterator[None]:
+    """They end processes, as they did before."""
+    yield
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_has_all_leave_and_it_ends_when_they_have(number: int) -> None:
     async with scene() as here:
         first, second = await here.two()
@@ -142,6 +149,19 @@ async def test_a_signal_has_all_leave_and_it_ends_when_they_have(number: int) ->
         second.end(0)
         assert await here.ended() == 0
         assert here.fakes.count == 2
+
+
+async def test_a_terminal_that_ends_may_say_so_twice() -> None:
+    async with scene() as here:
+        first, second = await here.two()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.01)
+        await first.expect(What.LEAVE)
+        await second.expect(What.LEAVE)
+        first.end(0)
+        second.end(0)
+        assert await here.ended() == 0
 
 
 async def test_a_worker_that_is_being_started_is_told_to_leave_as_well() -> None:
