@@ -58,6 +58,17 @@ class Material(NamedTuple):
 
 def material_of(settings: TlsSettings, read: ReadFile) -> Material:
     """All of a listener. Raises TlsError."""
+    try:
+        return _material(settings, read)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        # Most parts of a certificate are looked at when they are asked for.
+        raise TlsError(
+            f"ssl.keystore, ssl.truststore: a certificate is not one that can be used: {error}"
+        ) from error
+
+
+def _material(settings: TlsSettings, read: ReadFile) -> Material:
+    """The same. Raises what the library does, besides."""
     key, certificates = _key_and_chain(settings.keystore, read)
     own = certificates[0]
     if _public(key.public_key()) != _public(own.public_key()):
@@ -86,7 +97,12 @@ def client_material_of(
             principal_rules="",
         )
         return material_of(settings, read)
-    trusted = _trusted(truststore, read) if truststore.given else []
+    try:
+        trusted = _trusted(truststore, read) if truststore.given else []
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise TlsError(
+            f"ssl.truststore: a certificate is not one that can be used: {error}"
+        ) from error
     return Material(key=b"", chain=b"", trusted=_pem_of(trusted), ends_ms=0, subject="")
 
 

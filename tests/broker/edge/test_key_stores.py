@@ -1,9 +1,10 @@
 """Keys and certificates of every form that Kafka's settings may have; and what is said of others."""
 
+from base64 import b64encode
 from functools import cache
 
 import pytest
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
 from broker.config.listeners import listeners_of
 from broker.edge.key_stores import Material, TlsError, material_of
@@ -135,3 +136,42 @@ def test_a_key_of_another_certificate_is_refused():
 
 def test_secrets_are_not_shown():
     assert "PRIVATE" not in repr(expected())
+
+
+P256 = bytes.fromhex("06082a8648ce3d030107")
+"""The name of the curve in a certificate's public key."""
+
+
+@pytest.mark.parametrize("broken", [P256[:-1] + b"\x77", P256[:-2] + b"\x7f\x07"])
+@pytest.mark.parametrize("setting", ["keystore", "truststore"])
+def test_a_certificate_with_a_key_of_a_strange_kind_is_refused_or_taken_and_nothing_else(
+    broken: bytes, setting: str
+):
+    der = signed().certificate.public_bytes(Encoding.DER)
+    assert der.count(P256) == 1
+    body = b64encode(der.replace(P256, broken)).decode()
+    strange = f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
+    own = strange if setting == "keystore" else signed().certificate_pem
+    files: dict[str, bytes | str] = {"k": signed().key_pem() + own, "t": strange}
+    given = {
+        "keystore_type": "PEM",
+        "keystore_location": "k",
+        "truststore_type": "PEM",
+        "truststore_location": "t",
+    }
+    if setting == "keystore":
+        with pytest.raises(TlsError, match="not one that can be used"):
+            material(files, **given)
+    else:
+        assert material(files, **given).trusted
+
+
+def test_a_point_that_is_on_no_curve_is_refused():
+    der = bytearray(signed().certificate.public_bytes(Encoding.DER))
+    at = der.index(P256) + len(P256) + 3
+    assert der[at] == 4  # An uncompressed point begins so.
+    der[at + 5] ^= 1
+    body = b64encode(bytes(der)).decode()
+    text = f"{signed().key_pem()}-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
+    with pytest.raises(TlsError, match="not one that can be used"):
+        material({"k": text}, keystore_type="PEM", keystore_location="k")

@@ -4,17 +4,20 @@ import asyncio
 import http.client
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.cli import doctor
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.command_result import ToolError
 from broker.cli.main import main
 from broker.config.settings import Settings
+from broker.edge import tls_listener
 from iceberg_export.errors import AgentError as NotAskedError
 from iceberg_export.plan.agent_client import AgentClient
 from iceberg_export.settings import DEFAULTS
@@ -130,6 +133,25 @@ async def test_a_new_certificate_is_shown_without_a_restart(tmp_path: Path) -> N
         for tls in agent.running.agent._http._tls.values():
             assert not tls.look()
         assert (await agent.get("/health/live", trusts=other))[0] == 200
+
+
+async def test_a_certificate_with_a_key_that_nobody_can_read_ends_no_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_listener, "POLL_S", 0.05)
+    async with secured(tmp_path) as agent:
+        signed = agent.authority.sign()
+        der = bytearray(signed.certificate.public_bytes(Encoding.DER))
+        name = bytes.fromhex("06082a8648ce3d030107")  # Of the curve P-256.
+        der[der.index(name) + len(name) - 1] = 0x77
+        body = b64encode(der).decode()
+        text = f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
+        (tmp_path / "agent.pem").write_text(signed.key_pem() + text)
+        stats = agent.running.agent.node.stats
+        async with asyncio.timeout(10):
+            while stats.certificate_failures < 3:
+                await asyncio.sleep(0.05)
+        assert (await agent.get("/health/live"))[0] == 200
 
 
 async def test_a_certificate_that_has_ended_is_refused_by_clients(tmp_path: Path) -> None:
