@@ -6,12 +6,15 @@ name comes first, half of what runs would be somebody else's.
 """
 
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 MISUSED: Final = 2
+FIRST_PROCESS: Final = 1
+"""Of a container: signals that it does not handle do nothing to it."""
 PACKAGES: Final = ("broker", "coordinator", "iceberg_export", "protocol", "storage", "txn")
 FOLDER: Final = Path(__file__).resolve().parents[1]
 
@@ -21,6 +24,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 def main() -> int:
     """Entry point of the console script."""
+    if os.getpid() == FIRST_PROCESS:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _end)
     if not __debug__:
         return _refuse("run it without -O and PYTHONOPTIMIZE: it needs its assertions")
     for name in PACKAGES:
@@ -33,6 +39,12 @@ def main() -> int:
     from broker.cli import main as cli
 
     return cli.main()
+
+
+def _end(number: int, _frame: object) -> None:
+    """There is nothing to leave yet: an agent takes its signals itself, later. Until then the kernel would keep
+    them from the first process of a container, which would go on, serve, and be killed without having left."""
+    os._exit(128 + number)
 
 
 def _place_of(package: str) -> Path | None:
