@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,14 @@ TALKATIVE = ("--set", "logs.level=info")
 class Dev:
     """A running `frazil dev --port 0`."""
 
-    def __init__(self, data: Path, *more: str, **of_process: Any) -> None:
+    def __init__(
+        self, data: Path, *more: str, hangups: signal.Handlers = signal.SIG_DFL, **of_process: Any
+    ) -> None:
+        """`hangups`: what its parent left of SIGHUP, which may not be what these tests were started with."""
         self.log = data.with_suffix(".log").open("w+")
         command = [sys.executable, "-m", "broker", "dev", "--port", "0", "--data", str(data), *more]
         out = {"stdout": self.log, "stderr": self.log} | of_process
+        out["preexec_fn"] = partial(signal.signal, signal.SIGHUP, hangups)
         self.child = subprocess.Popen(command, cwd=ROOT, **out)
 
     @property
@@ -49,8 +54,10 @@ class Dev:
 
 
 @contextmanager
-def dev(data: Path, *more: str, **of_process: Any) -> Iterator[Dev]:
-    agent = Dev(data, *more, **of_process)
+def dev(
+    data: Path, *more: str, hangups: signal.Handlers = signal.SIG_DFL, **of_process: Any
+) -> Iterator[Dev]:
+    agent = Dev(data, *more, hangups=hangups, **of_process)
     try:
         yield agent
     finally:
@@ -118,16 +125,12 @@ def test_a_terminal_that_ends_and_says_so_twice_to_all_has_it_leave_in_order(
 
 
 def test_who_was_started_by_nohup_goes_on_when_its_terminal_ends(tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with dev(tmp_path / "data") as agent:
-            port = agent.port()
-            agent.child.send_signal(signal.SIGHUP)
-            produce(port, 10)
-            assert agent.ended(signal.SIGTERM) == 0
-            assert "SIGHUP" not in agent.printed
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with dev(tmp_path / "data", hangups=signal.SIG_IGN) as agent:
+        port = agent.port()
+        agent.child.send_signal(signal.SIGHUP)
+        produce(port, 10)
+        assert agent.ended(signal.SIGTERM) == 0
+        assert "SIGHUP" not in agent.printed
 
 
 def test_who_cannot_say_that_it_serves_since_the_disk_is_full_serves_all_the_same(

@@ -146,7 +146,6 @@ def repair(agent: AgentPlace, found: Mapping[str, Any], *, tell: Tell) -> Repair
 
 def ask(agent: AgentPlace, *, deep: bool, tell: Tell) -> dict[str, Any]:
     """What the agent finds. Raises ToolError."""
-    tell(f"{agent.url} has the log, and is asked to check")
     try:
         path = f"/check?deep={int(deep)}"
         with admin_client.opened(agent, path, timeout_s=SILENT_S_MAX) as response:

@@ -27,6 +27,8 @@ VERSION_DELETED: Final = 40406
 NO_LEVEL_OF_ITS_OWN: Final = 40408
 NO_MODE_OF_ITS_OWN: Final = 40409
 INVALID_SCHEMA: Final = 42201
+INVALID: Final = "Invalid schema: "
+"""So its message begins; a trial has it among its reasons."""
 INCOMPATIBLE: Final = 409
 PAGE: Final = 1000
 
@@ -66,10 +68,13 @@ def _sentence(error: RefusedError, about: Mapping[str, Any]) -> str:
     if error.status == INCOMPATIBLE and schema is not None:
         return f'{schema.file} may not follow what subject "{subject}" has: {error.message} (frazil schema check says why)'
     if error.code == INVALID_SCHEMA and schema is not None:
-        reason = error.message.removeprefix("Invalid schema: ")
-        return f"{schema.file} is no schema of type {schema.kind}: {reason}"
+        return _no_schema(schema, error.message)
     what = "it" if subject is None else f'subject "{subject}"'
     return f"{what}: the registry refuses: {error.message or error.code}"
+
+
+def _no_schema(schema: NewSchema, message: str) -> str:
+    return f"{schema.file} is no schema of type {schema.kind}: {message.removeprefix(INVALID)}"
 
 
 def list_subjects(registry: Registry, *, deleted: bool, as_json: bool) -> CommandResult:
@@ -234,6 +239,8 @@ def check(
         answer = registry.object(path, "is_compatible", method="POST", body=schema.body)
     is_compatible = bool(answer["is_compatible"])
     reasons = [str(one) for one in answer.get("messages") or ()]
+    if reasons and reasons[0].startswith(INVALID):
+        raise ToolError(_no_schema(schema, reasons[0]))
     failure = f'{schema.file} is not compatible with subject "{subject}"'
     if as_json:
         view = {"subject": subject, "is_compatible": is_compatible, "reasons": reasons}

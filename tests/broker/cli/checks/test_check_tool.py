@@ -134,7 +134,6 @@ async def test_an_agent_that_checks_for_long_says_so_and_one_that_is_dead_ends_t
         running.store.before["list_after"] = slow(2)
         ask = functools.partial(check_tool.ask, agent, deep=False, tell=told.append)
         assert (await asyncio.to_thread(ask))["wrong"] == []
-        assert told[0] == f"{agent.url} has the log, and is asked to check"
         assert told.count("the check goes on") >= 3
         monkeypatch.setattr(check_stream, "STILL_S", 60)
         with pytest.raises(ToolError, match="timed out") as ended:
