@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from broker.cli.admin_client import AgentPlace, ask
 from broker.cli.checks import advertised as advertised_addresses
 from broker.cli.command_result import ToolError
-from broker.cli.log_machine import AwayError, Tell, machine_of
+from broker.cli.log_machine import UNREADABLE, Tell, machine_of
 from broker.config.addresses import Address
 from broker.config.listeners import HTTP_LISTENERS, ListenerSettings
 from broker.config.security_advice import advice
@@ -51,7 +51,6 @@ from broker.workers import seats
 from broker.workers.supervisor import count_of
 from coordinator.log.metadata_log import LogError, LogRefusedError
 from coordinator.log.open_log import open_log
-from coordinator.replica import ReplicaStoppedError
 from protocol.fault_codes import FaultCode, Sentence, fault_of, told
 from storage.formats import cluster_identity
 from storage.stores.object_store import ObjectStore, StoreError, StoreRefusedError
@@ -260,14 +259,7 @@ async def _compared(settings: Settings, tell: Tell) -> list[Finding]:
             machine = await machine_of(store, log, settings, tell=tell)
             await truncation.check(store, log, machine)
             found = await unnamed_objects.count(store, machine)
-        except (
-            AwayError,
-            ClusterMismatchError,
-            ReplicaStoppedError,
-            TruncatedLogError,
-            StoreError,
-            LogError,
-        ) as error:
+        except (*UNREADABLE, TruncatedLogError) as error:
             return [_bad("log", str(error), fault_of(error))]
         keys = [info.key for info in found.examples]
         return [_unnamed(found.view(), keys)]

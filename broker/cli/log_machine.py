@@ -15,14 +15,16 @@ from broker.store import identity
 from broker.store.identity import ClusterMismatchError
 from coordinator.log.metadata_log import (
     LogEntry,
+    LogError,
     LogRefusedError,
     LogUnavailableError,
     MetadataLog,
     VoidedEntry,
 )
 from coordinator.machine.machine import Machine
-from coordinator.replica import Replica
+from coordinator.replica import Replica, ReplicaStoppedError
 from coordinator.snapshot.store import SnapshotStore
+from coordinator.snapshot.stream import SnapshotError
 from coordinator.stats import LogClientStats
 from protocol.fault_codes import FaultCode, FaultError, fault_of
 from protocol.types import ERA, Buffer, Position
@@ -43,6 +45,17 @@ Tell = Callable[[str], None]
 
 class AwayError(FaultError):
     """The log, or the store, let nothing be read for too long; the sentence says which of them, and why."""
+
+
+UNREADABLE: Final = (
+    AwayError,
+    ClusterMismatchError,
+    LogError,
+    StoreError,
+    SnapshotError,
+    ReplicaStoppedError,
+)
+"""What says in a sentence why a cluster's log and store cannot be read to their ends."""
 
 
 async def check_is_ours(store: ObjectStore, log: MetadataLog, settings: Settings) -> None:

@@ -173,7 +173,7 @@ class AgentClient:
                     pool.map(lambda one: self._plan(topic, one, offsets.get(one, 0)), numbers)
                 )
             parts = pool.map(
-                lambda part: self._is_digits(
+                lambda part: self._extend_plan(
                     topic, part, bytes_enough, beyond.get(part.partition, -1)
                 ),
                 plan.partitions.values(),
@@ -189,7 +189,7 @@ class AgentClient:
             raise PlanError(f"topic {topic.name} was re-created just now; run again")
         return plan
 
-    def _is_digits(
+    def _extend_plan(
         self, topic: Topic, part: PartitionPlan, bytes_enough: int | None, beyond: int
     ) -> PartitionPlan:
         """Fetches the plan of a partition as far as it is needed, in parts. Rows may move meanwhile:

@@ -131,10 +131,11 @@ class FolderReader:
                 f"cannot read chunk {path}: {error.strerror or error}",
                 fault=FaultCode.DATA_FOLDER_DENIED if isinstance(error, PermissionError) else None,
             ) from error
-        return _is_digits(memoryview(data)[:got], key, start, length)
+        return _checked_length(memoryview(data)[:got], key, start, length)
 
 
-def _is_digits(data: memoryview, key: str, start: int, length: int) -> memoryview:
+def _checked_length(data: memoryview, key: str, start: int, length: int) -> memoryview:
+    """The data. Raises StoreReadError when some of it is missing."""
     if len(data) != length:
         raise StoreReadError(
             f"chunk {key} is too short: {len(data)} of {length} bytes at byte {start}"
@@ -168,7 +169,7 @@ class S3Reader:
                 again=True,
                 fault=FaultCode.STORE_DENIED if denied else FaultCode.STORE_UNREACHABLE,
             ) from error
-        return _is_digits(data, key, start, length)
+        return _checked_length(data, key, start, length)
 
 
 def _line(error: BaseException) -> str:

@@ -14,21 +14,18 @@ from broker.check.checking import Check
 from broker.cli import admin_client, doctor
 from broker.cli.admin_client import AgentPlace
 from broker.cli.command_result import ToolError
-from broker.cli.log_machine import AwayError, Tell, check_is_ours, machine_of
+from broker.cli.log_machine import UNREADABLE, Tell, check_is_ours, machine_of
 from broker.config.settings import Settings
 from broker.environment import open_adapters
 from broker.process import run_once
 from broker.store import truncation
-from broker.store.identity import ClusterMismatchError
 from broker.store.truncation import TruncatedLogError
 from coordinator.log.metadata_log import LogError, LogRefusedError, MetadataLog
 from coordinator.machine.machine import Machine
-from coordinator.replica import ReplicaStoppedError
-from coordinator.snapshot.stream import SnapshotError
 from protocol.fault_codes import FaultCode, Sentence, fault_of
 from protocol.types import ERA
 from storage.formats.cluster_identity import ClusterIdentity
-from storage.stores.object_store import ObjectStore, StoreError
+from storage.stores.object_store import ObjectStore
 
 NAMING: Final = (
     "topic_id",
@@ -66,15 +63,7 @@ async def look(settings: Settings, *, deep: bool, tell: Tell) -> dict[str, Any] 
             raise ToolError.of(error) from error
         try:
             return await _look(store, log, settings, deep=deep, tell=tell)
-        except (
-            AwayError,
-            ClusterMismatchError,
-            LogError,
-            StoreError,
-            SnapshotError,
-            ReplicaStoppedError,
-            TruncatedLogError,
-        ) as error:
+        except (*UNREADABLE, TruncatedLogError) as error:
             raise ToolError.of(error) from error
 
 

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 from broker.cli import doctor
 from broker.cli.command_result import ToolError
-from broker.cli.log_machine import AwayError, Tell, check_is_ours, machine_of
+from broker.cli.log_machine import UNREADABLE, Tell, check_is_ours, machine_of
 from broker.config.settings import Settings
 from broker.environment import now_ms, open_adapters
 from broker.reports.log_lines import describe, lines, place, voided_line
-from broker.store.identity import ClusterMismatchError
 from coordinator.commands.codec import CodecError, decode_entry, encode_entry
 from coordinator.commands.entries import Entry, Open, VoidEntry
 from coordinator.log.metadata_log import (
@@ -33,11 +32,9 @@ from coordinator.log.metadata_log import (
 )
 from coordinator.log.voided import payload_digest
 from coordinator.machine.machine import Machine
-from coordinator.replica import BadEntryError, ReplicaStoppedError
+from coordinator.replica import BadEntryError
 from coordinator.snapshot.manifest import decode_published
-from coordinator.snapshot.stream import SnapshotError
 from protocol.types import INCARNATION_NONE, POSITION_ZERO, Position, era_of, revision_of
-from storage.stores.object_store import StoreError
 
 BEHIND_MAX: Final = 10_000
 """Entries behind it that are looked at."""
@@ -78,14 +75,7 @@ async def void(
             return await _void(log, Position(position), reason, looking=looking, ask=ask)
         except LiveSessionsError as error:
             raise ToolError(await _told_of_live(log, error.sessions)) from error
-        except (
-            AwayError,
-            ClusterMismatchError,
-            LogError,
-            StoreError,
-            SnapshotError,
-            ReplicaStoppedError,
-        ) as error:
+        except UNREADABLE as error:
             raise ToolError.of(error) from error
 
 
